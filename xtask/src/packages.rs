@@ -22,6 +22,8 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("fuse3", "fusermount3"),
     ("gcc", "programs in the place of the appliance's kernel"),
     ("genisoimage", "ISO 9660 images"),
+    ("grub-efi-amd64-bin", "CDs that start by UEFI"),
+    ("grub-pc-bin", "CDs that start by BIOS, and grub-mkrescue"),
     ("kmod", "tables of a kernel's modules in the lab"),
     ("libc6-dev", "the same, linked statically"),
     ("libcap2-bin", "setcap"),
@@ -31,6 +33,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("make", "trees that guests build"),
     ("mdadm", "RAIDs"),
     ("mmdebstrap", "a Debian that guests boot, and root directories of other Debians"),
+    ("mtools", "what grub-mkrescue needs for UEFI"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
     ("squashfs-tools", "mksquashfs"),
@@ -38,6 +41,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("user-mode-linux", "a Linux guest that needs no hypervisor"),
     ("util-linux", "losetup, unshare"),
     ("xfsprogs", "XFS in images"),
+    ("xorriso", "grub-mkrescue's CDs"),
     ("xz-utils", "compressing kernel modules as distributions do"),
 ];
 

@@ -229,6 +229,22 @@ impl DiskSpecification {
         self
     }
 
+    /// The disk that the partition lies on, with all else that is said of it; the same one, if it is no partition.
+    #[must_use]
+    pub fn without_partition(mut self) -> Self {
+        self.partition = None;
+        self
+    }
+
+    /// The same disk, or this partition of it if it is in a file or on a session and does not say which.
+    #[must_use]
+    pub fn or_partition(mut self, number: NonZeroU32) -> Self {
+        if self.kind().keys().find("partition").is_some() {
+            self.partition = self.partition.or(Some(PartitionChoice { number, table: TableChoice::Auto }));
+        }
+        self
+    }
+
     /// The partition's number, if it is one of the disk's partitions.
     pub fn partition(&self) -> Option<NonZeroU32> {
         self.partition.map(|choice| choice.number)

@@ -2,7 +2,7 @@
 //!
 //! [`copy`] measures whole copies, [`disk`] any disk, [`layers`] every layer a request can go through; [`upload`],
 //! [`startup`] and [`api`] what `blockyard image` does, beside guestfish; [`kbuild`] builds a kernel in machines of
-//! `run`.
+//! `run`. [`yard`] and [`serve_process`] are a disk to measure on and its server.
 
 mod api;
 mod backend;
@@ -12,8 +12,10 @@ mod copy;
 mod disk;
 mod kbuild;
 mod layers;
+pub mod serve_process;
 mod startup;
 mod upload;
+pub mod yard;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

@@ -36,6 +36,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "testvm run",
         &[
             "blockyard testvm run steps.sh",
+            "blockyard testvm run dd --bus ahci,virtio --engine sync,uring --step copy_4k,copy_8m",
             "blockyard testvm run steps.sh --backend kvm --disk disk.img --bus ahci --engine sync --output results",
         ],
     ),

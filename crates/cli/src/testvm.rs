@@ -2,6 +2,8 @@
 
 mod build;
 mod run;
+mod shown;
+mod variant;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -17,7 +19,7 @@ pub struct TestvmArgs {
 #[command(defer = true)]
 enum TestvmCommand {
     Build(build::BuildArgs),
-    Run(run::TestvmRunArgs),
+    Run(Box<run::TestvmRunArgs>),
 }
 
 /// Runs the command.

@@ -2,8 +2,11 @@
 
 mod support;
 
+use blockyard_linux_guest::{DebianKernel, Guest, kernel_directory};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 use support::{Yard, blockyard, run, run_without_leftovers};
 
 /// Steps that leave results, fail, hang, and die.
@@ -94,10 +97,163 @@ fn what_cannot_be_run_is_refused_before_a_machine_starts() {
     let mut build = blockyard();
     build.args(["testvm", "build", "-o"]).arg(yard.path("x.cpio")).arg("--root").arg(yard.path(""));
     run(&mut build).failed(1, &["no busybox", "apt-get install busybox-static", "--root"]);
+    run(blockyard().args(["testvm", "build"])).failed(2, &["--output <FILE>"]);
     assert!(!yard.path("x.cpio").exists());
+
+    let refused = |arguments: &[&str], words: &[&str]| {
+        run(blockyard().args(["testvm", "run"]).args(arguments).current_dir(yard.path(""))).failed(2, words);
+    };
+    refused(&["dd", "--backend", "uml", "--bus", "virtio,ahci"], &["virtio disks of its own kind only"]);
+    refused(&["dd", "--session", "mediated", "--disk", "a.img"], &["a.img is no partition", "FILE,partition=1"]);
+    refused(&["dd", "--direct", "yes", "--disk", "mem:8M"], &["mem:8M is in no file"]);
+    refused(&["dd", "--set", "A B=1"], &["NAME=VALUE"]);
+    refused(&["dd", "--size", "1K"], &["--size", "whole MiB"]);
+    refused(&[], &["<SCRIPT>"]);
+    let unknown = run(blockyard().args(["testvm", "run", "ddd"]).current_dir(yard.path("")));
+    unknown.failed(1, &["no file ddd", "are dd, fio"]);
+    // A file of that name goes before the script that comes with the program.
+    fs::write(yard.path("dd"), "echo hello\n").unwrap();
+    let mut shadowed = blockyard();
+    run(shadowed.args(["testvm", "run", "dd"]).current_dir(yard.path(""))).failed(1, &["dd is no script of steps"]);
 }
 
-/// Debian's cloud kernel and its modules, a disk, and results both ways.
+/// What comes with the program runs on the disk that is made for it, by each way that the host has, past its caches.
+#[test]
+fn scripts_of_blockyards_own_run_on_several_machines_beside_each_other() {
+    let yard = Yard::new();
+    let list = run(blockyard().args(["testvm", "run", "--list"])).succeeded().stdout;
+    assert!(list.lines().count() == 2 && list.starts_with("dd: ") && list.contains("\nfio: "), "{list}");
+    let printed = run(blockyard().args(["testvm", "run", "fio", "--print"])).succeeded().stdout;
+    assert!(printed.contains("step_randread() {"), "{printed}");
+
+    let initramfs = initramfs(&yard);
+    let mut command = blockyard();
+    command.args(["testvm", "run", "dd", "--backend", "uml", "--memory", "256M", "--size", "24M", "--set", "MIB=8"]);
+    command.args(["--step", "copy_128k,read_8m", "--engine", "sync", "--engine", "uring"]);
+    command.args(["--session", "none,copying", "--direct", "yes"]);
+    command.arg("--initramfs").arg(&initramfs).arg("--directory").arg(yard.path("")).arg("--output");
+    let outcome = run_without_leftovers(command.arg(yard.path("out"))).succeeded();
+    let table = &outcome.stdout;
+    for heading in ["| step ", " file sync |", " file uring |", " copying sync |", " copying uring |"] {
+        assert!(table.contains(heading), "{table}");
+    }
+    assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+    for step in ["copy_128k", "read_8m"] {
+        let row = table.lines().find(|line| line.starts_with(&format!("| {step}, MB/s"))).expect(table);
+        assert_eq!(row.matches(" (").count(), 4, "{table}");
+    }
+    assert!(yard.path("out/copying-uring/read_8m.log").exists());
+    let left: Vec<_> = fs::read_dir(yard.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.len() == 2, "the disk is still there: {left:?}");
+}
+
+/// The archive is a directory here, so that apt is real and needs no network.
+#[test]
+fn programs_come_out_of_packages_without_being_installed() {
+    let yard = Yard::new();
+    let libc = ("/lib/x86_64-linux-gnu/libc.so.6", "usr/lib/x86_64-linux-gnu/libc.so.6");
+    let loader = ("/lib64/ld-linux-x86-64.so.2", "usr/lib64/ld-linux-x86-64.so.2");
+    let index = package(&yard, "busybox-static", "", &[("/bin/busybox", "usr/bin/busybox")])
+        + &package(&yard, "coreutils", "Depends: their-libc\n", &[("/bin/dd", "usr/bin/dd")])
+        + &package(&yard, "their-libc", "", &[libc, loader]);
+    fs::write(yard.path("Packages"), index).unwrap();
+    let at = |name: &str| yard.path(name).display().to_string();
+    fs::write(yard.path("sources"), format!("deb [trusted=yes] file:{} ./\n", at(""))).unwrap();
+    let settings = format!(
+        "Dir::Etc::SourceList \"{}\";\nDir::Etc::SourceParts \"/dev/null\";\nDir::State::lists \"{}\";\n\
+         Dir::Cache \"{}\";\nAPT::Sandbox::User \"root\";\nDebug::NoLocking \"true\";\n",
+        at("sources"),
+        at("lists"),
+        at("cache")
+    );
+    fs::write(yard.path("apt.conf"), settings).unwrap();
+    for directory in ["lists/partial", "cache/archives/partial"] {
+        fs::create_dir_all(yard.path(directory)).unwrap();
+    }
+    finished(Command::new("apt-get").arg("update").env("APT_CONFIG", yard.path("apt.conf")));
+
+    let mut build = blockyard();
+    build.args(["testvm", "build", "--packages", "--program", "dd", "-o"]).arg(yard.path("test.cpio"));
+    let outcome = run(build.env("APT_CONFIG", yard.path("apt.conf"))).succeeded();
+    assert!(outcome.stderr.contains("fetching the packages busybox-static, coreutils\n"), "{outcome:#?}");
+    let archive = fs::read(yard.path("test.cpio")).unwrap();
+    for name in ["bin/busybox", "tools/bin/dd", "tools/lib/libc.so.6", "lib64/ld-linux-x86-64.so.2"] {
+        let named = [name.as_bytes(), b"\0"].concat();
+        assert!(archive.windows(named.len()).any(|window| window == named), "{name} is not in it");
+    }
+    run(build.env("PATH", yard.path("none"))).failed(1, &["no apt-get here", "--root"]);
+}
+
+/// Makes a package of these files of this machine's, by what they are called in it; its part of the archive's index.
+fn package(yard: &Yard, name: &str, more: &str, files: &[(&str, &str)]) -> String {
+    let (tree, deb) = (yard.path(name), yard.path(&format!("{name}.deb")));
+    for (file, place) in files {
+        let place = tree.join(place);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::copy(file, place).unwrap();
+    }
+    fs::create_dir(tree.join("DEBIAN")).unwrap();
+    let control = format!(
+        "Package: {name}\nVersion: 1\nArchitecture: amd64\nMaintainer: Nobody <nobody@example.org>\n{more}Description: {name}\n"
+    );
+    fs::write(tree.join("DEBIAN/control"), &control).unwrap();
+    finished(Command::new("dpkg-deb").args(["--root-owner-group", "-Znone", "--build"]).arg(&tree).arg(&deb));
+    let sum = finished(Command::new("sha256sum").arg(&deb));
+    let (size, sum) = (fs::metadata(&deb).unwrap().len(), sum.split(' ').next().unwrap());
+    format!("{control}Filename: ./{name}.deb\nSize: {size}\nSHA256: {sum}\n\n")
+}
+
+fn finished(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// GRUB and the kernel come from the CD alone; in QEMU, whose BIOS, and UEFI if Debian's ovmf is installed, start it.
+#[test]
+fn a_cd_boots_to_a_shell_in_qemu() {
+    let yard = Yard::new();
+    let binary = Path::new(env!("CARGO_BIN_EXE_blockyard"));
+    let target = binary.ancestors().find(|path| kernel_directory(*path).exists());
+    let target = target.expect("there is no kernel to boot in QEMU: run `cargo xtask setup`");
+    let kernel = DebianKernel::find(&kernel_directory(target), &[]).unwrap().image;
+    let mut build = blockyard();
+    build.args(["testvm", "build", "--program", "dd", "--iso"]).arg(yard.path("test.iso")).arg("--kernel").arg(kernel);
+    run(build.args(["--append", "loglevel=0"])).succeeded();
+    let names: Vec<_> = yard.names().into_iter().collect();
+    assert_eq!(names, ["test.iso"], "nothing else is left");
+    run(build.args(["--append", "quoted'"])).failed(2, &["--append"]);
+
+    fs::write(yard.path("disk.img"), [b'x'; 4096]).unwrap();
+    let ovmf = Path::new("/usr/share/ovmf/OVMF.fd");
+    for bios in [None, Some(ovmf).filter(|file| file.exists())].into_iter().take(1 + usize::from(ovmf.exists())) {
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args([
+            "-accel",
+            "tcg",
+            "-m",
+            "512",
+            "-nographic",
+            "-no-reboot",
+            "-nic",
+            "none",
+            "-machine",
+            "q35",
+            "-cdrom",
+        ]);
+        qemu.arg(yard.path("test.iso"));
+        qemu.arg("-drive").arg(format!("if=virtio,format=raw,file={}", yard.path("disk.img").display()));
+        qemu.args(bios.iter().flat_map(|file| [Path::new("-bios"), *file]));
+        let mut guest = Guest::start(qemu, Duration::from_secs(180)).unwrap();
+        guest.wait_for("a shell of the test VM").unwrap();
+        guest.type_line("/tools/bin/dd if=/dev/vda bs=4 count=1 2>/dev/null; echo -$((6 * 7))-").unwrap();
+        guest.wait_for("xxxx-42-").unwrap();
+        guest.type_line("poweroff -f").unwrap();
+        guest.finish().unwrap();
+    }
+}
+
+/// Debian's cloud kernel with a virtio disk, and its generic one with the same disk behind AHCI; results both ways.
 #[test]
 fn kvm_a_step_writes_a_disk_and_its_results_come_back() {
     let Some(guest) = std::env::var_os("BLOCKYARD_LAB_GUEST").map(PathBuf::from) else {
@@ -105,30 +261,30 @@ fn kvm_a_step_writes_a_disk_and_its_results_come_back() {
         return;
     };
     let yard = Yard::new();
-    let modules = modules(&yard, &guest);
     let initramfs = yard.path("test.cpio");
     run(blockyard().args(["testvm", "build", "--program", "make", "-o"]).arg(&initramfs)).succeeded();
     fs::write(yard.path("disk.img"), [0; 1 << 20]).unwrap();
-    fs::write(yard.path("disk.sh"), "step_disk() { printf marked >/dev/vda; make --version | head -n 1; }\n").unwrap();
-    for way in ["share", "console"] {
+    let script = "step_disk() { printf \"$MARK\" >\"$DISK\"; echo \"$DISK\"; make --version | head -n 1; }\n";
+    fs::write(yard.path("disk.sh"), script).unwrap();
+    let machines =
+        [("share", "virtio", guest.clone(), "/dev/vda"), ("console", "ahci", guest.join("generic"), "/dev/sda")];
+    for (way, bus, guest, disk) in machines {
         let mut command = blockyard();
         command.args(["testvm", "run", "--backend", "kvm", "--memory", "256M", "--json", "--results", way]);
-        command
-            .arg("--kernel")
-            .arg(guest.join("vmlinuz"))
-            .arg("--modules")
-            .arg(&modules)
-            .arg("--initramfs")
-            .arg(&initramfs);
-        let json = run(command.arg("--disk").arg(yard.path("disk.img")).arg(yard.path("disk.sh"))).succeeded().json();
-        assert!(json["steps"][0]["output"].as_str().unwrap().starts_with("GNU Make"), "{way}: {json:#}");
+        command.args(["--bus", bus, "--set", &format!("MARK=by {bus}")]);
+        command.arg("--kernel").arg(guest.join("vmlinuz")).arg("--modules").arg(modules(&yard, &guest, bus));
+        command.arg("--initramfs").arg(&initramfs).arg("--disk").arg(yard.path("disk.img")).arg(yard.path("disk.sh"));
+        let json = run(&mut command).succeeded().json();
+        let output = json["steps"][0]["output"].as_str().unwrap();
+        assert!(output.starts_with(&format!("{disk}\nGNU Make")), "{json:#}");
+        assert_eq!(json["steps"][0]["bus"], bus, "{json:#}");
+        assert!(fs::read(yard.path("disk.img")).unwrap().starts_with(format!("by {bus}").as_bytes()), "{json:#}");
     }
-    assert!(fs::read(yard.path("disk.img")).unwrap().starts_with(b"marked"));
 }
 
 /// The lab's modules, which have numbers before their names, by their names.
-fn modules(yard: &Yard, guest: &Path) -> PathBuf {
-    let modules = yard.path("modules");
+fn modules(yard: &Yard, guest: &Path, name: &str) -> PathBuf {
+    let modules = yard.path(name);
     fs::create_dir(&modules).unwrap();
     for entry in fs::read_dir(guest.join("modules")).unwrap() {
         let path = entry.unwrap().path();

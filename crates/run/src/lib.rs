@@ -84,6 +84,14 @@ fn nor_on_kvm(error: Error, kvm: &Probe) -> Error {
     }
 }
 
+/// Refuses what who executes the machine does not have, before anything of it is there.
+///
+/// # Errors
+/// A sentence on what does not fit.
+pub fn check_fit(configuration: &Configuration) -> Result<(), DoesNotFit> {
+    if is_on_kvm(configuration) { Ok(()) } else { uml::refuse_what_it_has_not(configuration) }
+}
+
 /// Whether the machine is one on KVM: only those have a kernel of their own.
 pub fn is_on_kvm(configuration: &Configuration) -> bool {
     match configuration.backend {

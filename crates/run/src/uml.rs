@@ -83,7 +83,7 @@ pub(crate) fn run(
         .until_it_ends(audience, report)
 }
 
-fn refuse_what_it_has_not(configuration: &Configuration) -> Result<(), DoesNotFit> {
+pub(crate) fn refuse_what_it_has_not(configuration: &Configuration) -> Result<(), DoesNotFit> {
     let Configuration { cpus, memory, disks, place, io_cpus, shares, append, .. } = configuration;
     let (devices, append) = (disks.len() + shares.len(), append.as_ref().map_or(0, String::len));
     let host_bytes = host_memory_bytes();

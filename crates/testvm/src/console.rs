@@ -61,7 +61,8 @@ impl StepConsole {
 
     fn told(&mut self, said: &str) -> Option<News> {
         match (self.place, said.split_once(' ').unwrap_or((said, ""))) {
-            (Place::Before, ("begin", _)) => {
+            // A step that has prepared something says once more that it begins.
+            (Place::Before | Place::Output, ("begin", _)) => {
                 self.place = Place::Output;
                 Some(News::Begins)
             }
@@ -153,6 +154,14 @@ mod tests {
         assert_eq!(news, [News::Begins, News::Ends]);
         assert_eq!((console.status, &console.output[..]), (Some(3), &b"one\ntwo"[..]));
         assert_eq!(console.files, [("a.json".to_owned(), b"hi\n".to_vec())]);
+    }
+
+    #[test]
+    fn a_step_begins_anew_when_it_is_prepared() {
+        let (console, news) =
+            heard(&["BLOCKYARD-TESTVM begin", "one", "BLOCKYARD-TESTVM begin", "two", "BLOCKYARD-TESTVM end 0"]);
+        assert_eq!(news, [News::Begins, News::Begins, News::Ends]);
+        assert_eq!(console.output, b"one\ntwo\n");
     }
 
     #[test]

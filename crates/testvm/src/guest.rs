@@ -22,12 +22,17 @@ impl Guest {
     /// When there is none, with what to install.
     pub fn of(machine: &Configuration, modules: Option<PathBuf>) -> Result<Self> {
         let guest = match &machine.kernel {
-            Some(kernel) if is_on_kvm(machine) => Self { kernel: kernel.clone(), modules: usual_modules(kernel) },
+            Some(kernel) if is_on_kvm(machine) => Self::at(kernel),
             Some(kernel) => Self::from(Kernel::user_mode_linux_at(kernel)?),
             None if is_on_kvm(machine) => Self::from(Kernel::find(Backend::Kvm)?),
             None => Self::from(Kernel::find(Backend::Uml)?),
         };
         Ok(Self { modules: modules.or(guest.modules), ..guest })
+    }
+
+    /// A kernel for a PC, with its modules where distributions have them.
+    pub fn at(kernel: &Path) -> Self {
+        Self { kernel: kernel.to_owned(), modules: usual_modules(kernel) }
     }
 }
 

@@ -12,8 +12,11 @@ fail() { say "failed: $*"; poweroff -f; }
 for module in /testvm/modules/*.ko; do
 	[ ! -e "$module" ] || insmod "$module" || echo "cannot load ${module##*/}"
 done
-[ -e /testvm/step ] || exec setsid cttyhack sh
-# STEP, RESULTS (share or console) and TAGS.
+if [ ! -e /testvm/step ]; then
+	echo 'This is a shell of the test VM; programs besides busybox are in /tools/bin.'
+	exec setsid cttyhack sh
+fi
+# STEP, RESULTS (share or console), TAGS and DISKS.
 . /testvm/step
 
 if [ "$RESULTS" = share ]; then
@@ -27,10 +30,23 @@ for tag in $TAGS; do
 	mkdir -p "/mnt/$tag" && mount -t virtiofs "$tag" "/mnt/$tag" || fail "the share $tag cannot be mounted"
 done
 
-# A step ends at the first command that fails. The shell would take its own dd.
+# Disks of an AHCI controller come when its driver has looked at them.
+tries=0
+for disk in $DISKS; do
+	until [ -b "$disk" ]; do
+		tries=$((tries + 1))
+		[ "$tries" -lt 200 ] || fail "there is no $disk: the kernel has no driver for that disk, built in or among its modules"
+		sleep 0.05
+	done
+done
+
+# A step ends at the first command that fails. The shell would take its own dd. What is measured begins anew at
+# `prepared`.
 cat >/tmp/run <<END
 figure() { echo "\$1=\$2" >>/results/figures; }
+prepared() { echo 'BLOCKYARD-TESTVM begin' >/dev/console; }
 [ ! -x /tools/bin/dd ] || dd() { /tools/bin/dd "\$@"; }
+. /testvm/variables
 . $script
 step_$STEP
 END

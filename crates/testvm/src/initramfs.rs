@@ -17,8 +17,19 @@ const INIT: &str = include_str!("init.sh");
 /// Where programs and busybox are looked for in a root directory.
 const DIRECTORIES: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
 /// What drives disks and shares. What of it a kernel has no module of, it has built in or does without.
-const MODULES: [&str; 9] =
-    ["virtio_pci", "virtio_mmio", "virtio_blk", "virtiofs", "ahci", "sd_mod", "virtio_rng", "ext4", "ext2"];
+const MODULES: [&str; 10] = [
+    "virtio_pci",
+    "virtio_mmio",
+    "virtio_blk",
+    "virtiofs",
+    "ahci",
+    "sd_mod",
+    "virtio_rng",
+    // ext4's checksums, which it asks for when it mounts.
+    "crc32c_generic",
+    "ext4",
+    "ext2",
+];
 
 /// Writes the initial file system of busybox, these programs of `root`'s and what they need. Its init runs a step, or a
 /// shell where it is given none.
@@ -27,15 +38,14 @@ const MODULES: [&str; 9] =
 /// When a program or a library is missing, or the archive cannot be written.
 pub fn write_initramfs(path: &Path, root: &Path, programs: &[&str]) -> Result<()> {
     let busybox = found(root, "busybox").and_then(|path| fs::read(path).ok());
-    let busybox = busybox.with_context(|| lacking(root, "busybox", "busybox-static"))?;
+    let busybox = busybox.with_context(|| lacking(root, "busybox"))?;
     let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive::new(BufWriter::new(file));
     let written = add_base(&mut archive, &busybox);
     written.with_context(|| format!("cannot write {}", path.display()))?;
     let mut names = HashSet::new();
     for program in programs {
-        let package = PROGRAMS.iter().find(|(name, _)| name == program).map_or(*program, |(_, package)| package);
-        let file = found(root, program).with_context(|| lacking(root, program, package))?;
+        let file = found(root, program).with_context(|| lacking(root, program))?;
         for (name, content) in program_with_libraries(&file, root)? {
             if names.insert(name.clone()) {
                 archive.file(&name, &content).with_context(|| format!("cannot write {}", path.display()))?;
@@ -56,11 +66,25 @@ fn add_base<W: Write>(archive: &mut Archive<W>, busybox: &[u8]) -> io::Result<()
     archive.file(Path::new("/init"), INIT.as_bytes())
 }
 
-fn lacking(root: &Path, program: &str, package: &str) -> anyhow::Error {
+/// The Debian packages of busybox and of these programs, and which of them are not below `root`.
+pub fn missing<'a>(root: &Path, programs: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
+    let wanted = ["busybox"].into_iter().chain(programs.iter().copied());
+    let lacks = wanted.clone().filter(|program| found(root, program).is_none()).collect();
+    (wanted.map(package).collect(), lacks)
+}
+
+/// The Debian package that brings a program.
+fn package(program: &str) -> &str {
+    let known = [("busybox", "busybox-static")].into_iter().chain(PROGRAMS).find(|(name, _)| *name == program);
+    known.map_or(program, |(_, package)| package)
+}
+
+fn lacking(root: &Path, program: &str) -> anyhow::Error {
     anyhow!(
-        "there is no {program} below {}: run `apt-get install {package}`, or unpack that package and what it depends on \
-         (`apt-get download`, `dpkg-deb -x`) and name the directory with --root",
-        root.display()
+        "there is no {program} below {}: run `apt-get install {}`, leave --root out so that the package is fetched, or \
+         name a directory with --root that has it",
+        root.display(),
+        package(program)
     )
 }
 

@@ -1,5 +1,6 @@
 //! A script with its steps.
 
+use crate::shipped::Shipped;
 use anyhow::{Context, Result, bail};
 use blockyard_block::{OpenedFile, shown};
 use std::io::Read;
@@ -19,6 +20,25 @@ pub struct Script {
 }
 
 impl Script {
+    /// Reads the script that somebody calls so: a file, or one that comes with the program where there is no such file
+    /// and the name has no slash.
+    ///
+    /// # Errors
+    /// As [`Script::read`].
+    pub fn named(name: &Path) -> Result<Self> {
+        // A file that cannot be looked at is no reason to take another.
+        if name.components().count() != 1 || !matches!(name.try_exists(), Ok(false)) {
+            return Self::read(name);
+        }
+        match Shipped::all().find(|shipped| name.as_os_str() == shipped.name) {
+            Some(shipped) => Self::new(shipped.text.to_owned()),
+            None => {
+                let names: Vec<_> = Shipped::all().map(|shipped| shipped.name).collect();
+                bail!("there is no file {}, and the scripts that blockyard has are {}", shown(name), names.join(", "))
+            }
+        }
+    }
+
     /// Reads a script.
     ///
     /// # Errors

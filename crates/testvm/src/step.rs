@@ -5,10 +5,11 @@ use crate::guest::Guest;
 use crate::host::HostLoad;
 use crate::initramfs;
 use crate::script::Script;
+use crate::variable::Variable;
 use anyhow::{Context, Result, bail};
 use blockyard_bench::machine_process::{MachineEnd, MachineProcess};
 use blockyard_run::Configuration;
-use blockyard_run::configuration::Share;
+use blockyard_run::configuration::{DiskBus, GuestDisk, Share};
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use std::fs::{self, File};
@@ -39,6 +40,8 @@ pub struct TestVm {
     pub initramfs: PathBuf,
     /// How results come back.
     pub results: ResultsBy,
+    /// What the script is told. It has the first disk's name in DISK besides, unless another is here.
+    pub variables: Vec<Variable>,
     /// For the results: STEP.log is a step's console, and STEP a directory with what the step left in its own.
     pub output: PathBuf,
 }
@@ -169,8 +172,11 @@ impl TestVm {
             ResultsBy::Share => "share",
             ResultsBy::Console => "console",
         };
-        let order = format!("STEP={step}\nRESULTS={word}\nTAGS='{}'\n", tags.join(" "));
-        let mut files = vec![("/testvm/step", order.as_bytes())];
+        let devices = devices(&machine.disks);
+        let order = format!("STEP={step}\nRESULTS={word}\nTAGS='{}'\nDISKS='{}'\n", tags.join(" "), devices.join(" "));
+        let disk = devices.first().map(|device| Variable::new("DISK", device));
+        let variables: String = disk.iter().chain(&self.variables).map(|variable| format!("{variable}\n")).collect();
+        let mut files = vec![("/testvm/step", order.as_bytes()), ("/testvm/variables", variables.as_bytes())];
         match self.results {
             ResultsBy::Console => files.push(("/testvm/script", script.text().as_bytes())),
             ResultsBy::Share => {
@@ -206,6 +212,22 @@ impl TestVm {
     }
 }
 
+/// What a guest calls these disks.
+fn devices(disks: &[GuestDisk]) -> Vec<String> {
+    let is_ahci = |disk: &GuestDisk| disk.bus == DiskBus::Ahci;
+    let device = |(index, disk): (usize, &GuestDisk)| {
+        let before = disks[..index].iter().filter(|other| is_ahci(other) == is_ahci(disk)).count();
+        format!("/dev/{}{}", if is_ahci(disk) { "sd" } else { "vd" }, letters(before))
+    };
+    disks.iter().enumerate().map(device).collect()
+}
+
+/// `a` to `z`, then `aa` and so on.
+fn letters(index: usize) -> String {
+    let before = if index < 26 { String::new() } else { letters(index / 26 - 1) };
+    before + &char::from(b'a' + (index % 26) as u8).to_string()
+}
+
 fn share(directory: &Path, tag: &str, read_only: bool) -> Result<Share> {
     let directory = fs::canonicalize(directory).with_context(|| format!("cannot share {}", directory.display()))?;
     let Ok(tag) = tag.parse() else { bail!("{tag} is no tag") };
@@ -233,6 +255,14 @@ fn figures(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn disks_have_the_names_that_linux_gives_them() {
+        let disk = |bus| GuestDisk { name: "null:1M".parse().unwrap(), bus };
+        let disks = [DiskBus::Virtio, DiskBus::Ahci, DiskBus::VirtioMmio, DiskBus::Ahci].map(disk);
+        assert_eq!(devices(&disks), ["/dev/vda", "/dev/sda", "/dev/vdb", "/dev/sdb"]);
+        assert_eq!([25, 26, 51, 52, 701, 702].map(letters), ["z", "aa", "az", "ba", "zz", "aaa"]);
+    }
 
     #[test]
     fn what_a_guest_left_is_read_within_bounds_and_through_no_link() {

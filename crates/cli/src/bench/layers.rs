@@ -1,13 +1,12 @@
 //! `blockyard bench layers`: the same job on every layer that a request can go through.
 //!
-//! [`targets`] has the list of them, [`yard`] the data, [`serve_process`] runs `blockyard serve` for those that live in
-//! another process.
+//! [`targets`] has the list of them, [`super::yard`] the data, [`super::serve_process`] runs `blockyard serve` for those
+//! that live in another process.
 
-mod serve_process;
 mod targets;
-mod yard;
 
 use super::disk::{Copying, explain};
+use super::yard::{LENGTH_BYTES_MAX, Yard};
 use anyhow::{Result, bail};
 use blockyard_bench::disk::{AccessOrder, Operations, Workload};
 use blockyard_bench::layer_costs::{self, LayersBench};
@@ -22,7 +21,6 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 use targets::{BASE, TARGETS};
-use yard::{LENGTH_BYTES_MAX, Yard};
 
 /// Measure what each layer of the block path costs.
 ///

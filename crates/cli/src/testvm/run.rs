@@ -1,36 +1,54 @@
 //! `blockyard testvm run`.
 
-use crate::run::args::{BackendArg, BusArg, EngineArg, guest_disk};
+use super::build::write_own;
+use super::shown;
+use super::variant::{Variant, VariantArgs, labels, results_directory};
+use crate::bench::yard::{LENGTH_BYTES_MAX, Yard};
+use crate::run::args::BackendArg;
 use anyhow::{Context, Result, bail};
-use blockyard_bench::cpu_idle::percent_text;
-use blockyard_bench::table::Table;
 use blockyard_block::size;
+use blockyard_block::specification::DiskSpecification;
 use blockyard_command_line::progress::Line;
 use blockyard_command_line::signals::EndSignals;
-use blockyard_command_line::usage_error::UsageError;
+use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_command_line::{terminal, time};
-use blockyard_run::Configuration;
 use blockyard_run::configuration::Share;
-use blockyard_testvm::{Guest, PROGRAMS, ResultsBy, Script, StepResult, TestVm, write_initramfs};
+use blockyard_run::{Configuration, check_fit};
+use blockyard_testvm::{Guest, PROGRAMS, ResultsBy, Script, Shipped, StepResult, TestVm, Variable};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use std::fs;
+use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Of the disk that is made where none is named.
+const DISK_BYTES_DEFAULT: u64 = 512 << 20;
 
 /// Run a script's steps, each in a machine that has just booted, beside how busy the host was.
 ///
 /// SCRIPT is a shell script whose functions step_NAME are the steps: the line that begins one begins with
 /// `step_NAME()`. What stands outside of them goes before each. A step runs in a directory of its own, ends at the
 /// first command that fails, and tells its figures with `figure NAME VALUE`; what it leaves in the directory is its
-/// result. Tags of --share are mounted at /mnt/TAG.
+/// result. Tags of --share are mounted at /mnt/TAG. Scripts that come with blockyard (--list) are taken by their names,
+/// where no file is called so; they overwrite the first disk.
+///
+/// Several of --bus, --engine, --direct and --session make a machine of each combination, and each step runs on all of
+/// them in turn: a row for each step, with its figure and the idle share of each of the host's CPUs for each machine.
 ///
 /// Exit status: 1 when a step failed, did not end in time, or its machine died, though the others are run.
 #[derive(Args)]
 pub struct TestvmRunArgs {
     /// The script.
-    #[arg(value_name = "SCRIPT")]
-    script: PathBuf,
+    #[arg(value_name = "SCRIPT", required_unless_present = "list")]
+    script: Option<PathBuf>,
+    /// Print the names of the scripts that come with blockyard, and run nothing.
+    #[arg(long, exclusive = true)]
+    list: bool,
+    /// Print the script, to make another of it, and run nothing.
+    #[arg(long)]
+    print: bool,
     /// Only these of its steps, in this order; may be repeated, or several with commas.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     step: Vec<String>,
@@ -56,15 +74,20 @@ pub struct TestvmRunArgs {
     /// Memory, in whole MiB.
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
     memory: u64,
-    /// A disk of the guest's; may be repeated.
+    /// A disk of the guest's; may be repeated [default: a partition of a new file, for a script of blockyard's].
     #[arg(long, value_name = "DISK")]
     disk: Vec<String>,
-    /// What the guest sees the disks as.
-    #[arg(long, value_enum, value_name = "BUS", default_value = "virtio")]
-    bus: BusArg,
-    /// How the host reads and writes files that do not say engine=.
-    #[arg(long, value_enum, value_name = "ENGINE")]
-    engine: Option<EngineArg>,
+    /// Size of that partition, which is made for other scripts too if this is said [default: 512M].
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "disk")]
+    size: Option<u64>,
+    /// Directory for the file that it is in, which is removed.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
+    #[command(flatten)]
+    variants: VariantArgs,
+    /// A variable for the script, such as RUNTIME=5; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<Variable>,
     /// Directory that the guest has at /mnt/TAG, with ro for reading only; may be repeated.
     #[arg(long, value_name = "DIR:TAG[,ro]")]
     share: Vec<Share>,
@@ -89,35 +112,69 @@ enum ResultsArg {
     Console,
 }
 
+/// What came of a step on a machine.
+#[derive(Serialize)]
+pub struct Outcome {
+    #[serde(flatten)]
+    variant: Variant,
+    /// The step's.
+    #[serde(flatten)]
+    pub result: StepResult,
+    /// Which machine, by its number.
+    #[serde(skip)]
+    pub machine: usize,
+}
+
 impl TestvmRunArgs {
     /// Runs the command.
     ///
     /// # Errors
     /// When a machine cannot be had, a step failed, or a signal came.
     pub fn run(&self) -> Result<()> {
-        let script = Script::read(&self.script)?;
+        let Some(name) = self.script.as_deref().filter(|_| !self.list) else {
+            return terminal::print(&shown::scripts());
+        };
+        let script = Script::named(name)?;
+        if self.print {
+            return terminal::print(script.text().trim_end());
+        }
         let steps = self.steps(&script)?;
+        let variants = self.variants.variants();
+        let labels = labels(&variants);
         let scratch = tempfile::tempdir().context("making a directory")?;
-        let vm = self.test_vm(scratch.path())?;
+        let mut vm = self.test_vm(scratch.path())?;
+        let (yard, disks) = self.disks(Shipped::all().any(|shipped| shipped.text == script.text()), &variants)?;
+        let output = vm.output.clone();
         let (line, signals) = (Line::hidden(), EndSignals::catch()?);
         line.show();
-        let mut results = Vec::new();
-        for (done, step) in steps.iter().enumerate() {
-            line.set_count(done, steps.len(), step);
-            let watch =
-                &mut || if signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            let Some(result) = vm.step(&script, step, watch)? else { break };
-            results.push(result);
+        let watch = &mut || if signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let mut outcomes = Vec::new();
+        'steps: for step in &steps {
+            for (machine, (&variant, label)) in variants.iter().zip(&labels).enumerate() {
+                line.set_count(outcomes.len(), steps.len() * variants.len(), &format!("{step} {label}"));
+                let served = variant.disks(&disks)?;
+                vm.machine.disks.clone_from(&served.disks);
+                vm.machine.engine = variant.engine();
+                vm.output = results_directory(&output, label);
+                fs::create_dir_all(&vm.output).with_context(|| format!("cannot make {}", vm.output.display()))?;
+                let Some(result) = vm.step(&script, step, watch)? else { break 'steps };
+                outcomes.push(Outcome { variant, result, machine });
+            }
         }
         line.clear();
-        let text = if self.json { terminal::json(&serde_json::json!({ "steps": results }))? } else { shown(&results) };
+        drop(yard);
+        let text = match (self.json, &labels[..]) {
+            (true, _) => terminal::json(&serde_json::json!({ "steps": outcomes }))?,
+            (false, [_]) => shown::steps(&outcomes),
+            (false, labels) => shown::matrix(&outcomes, labels),
+        };
         terminal::print(text.trim_end())?;
         if let Some(name) = signals.name() {
             bail!("stopped by {name}");
         }
-        match results.iter().filter(|result| result.failed.is_some()).count() {
+        match outcomes.iter().filter(|outcome| outcome.result.failed.is_some()).count() {
             0 => Ok(()),
-            failed => bail!("{failed} of {} steps failed", results.len()),
+            failed => bail!("{failed} of {} steps failed", outcomes.len()),
         }
     }
 
@@ -137,6 +194,25 @@ impl TestvmRunArgs {
         Ok(self.step.clone())
     }
 
+    /// The disks, and what keeps the one that is made where none is named.
+    fn disks(&self, is_shipped: bool, variants: &[Variant]) -> Result<(Option<Yard>, Vec<DiskSpecification>)> {
+        let named: Result<Vec<DiskSpecification>, _> = self.disk.iter().map(|disk| disk.parse()).collect();
+        let named = named.map_err(UsageLines::from)?;
+        for variant in variants {
+            variant.check(&named)?;
+        }
+        if !named.is_empty() || (self.size.is_none() && !is_shipped) {
+            return Ok((None, named));
+        }
+        let bytes = self.size.unwrap_or(DISK_BYTES_DEFAULT);
+        if !bytes.is_multiple_of(1 << 20) || !(1..=LENGTH_BYTES_MAX).contains(&bytes) {
+            return Err(UsageError(format!("--size: {} is not whole MiB, or too much", size::exact(bytes))).into());
+        }
+        let yard = Yard::create(&self.directory, bytes, true)?;
+        let disk = yard.file_disk().or_partition(NonZeroU32::MIN);
+        Ok((Some(yard), vec![disk]))
+    }
+
     fn test_vm(&self, scratch: &Path) -> Result<TestVm> {
         let machine = Configuration {
             backend: self.backend.into(),
@@ -144,9 +220,7 @@ impl TestvmRunArgs {
             append: self.append.clone(),
             cpus: self.cpus,
             memory: self.memory,
-            engine: self.engine.map(Into::into),
             timeout: Some(self.timeout).filter(|timeout| !timeout.is_zero()),
-            disks: self.disk.iter().map(|disk| guest_disk(disk, self.bus)).collect::<Result<_>>()?,
             shares: self.share.clone(),
             ..Configuration::default()
         };
@@ -155,41 +229,23 @@ impl TestvmRunArgs {
         {
             return Err(UsageError(format!("--share: {} is the test VM's own tag: take another", share.tag)).into());
         }
+        check_fit(&Configuration { disks: self.variants.sample(), ..machine.clone() })
+            .map_err(|error| UsageError(error.to_string()))?;
         let guest = Guest::of(&machine, self.modules.clone())?;
         let initramfs = match &self.initramfs {
             Some(file) => file.clone(),
             None => {
                 let file = scratch.join("test.cpio");
-                write_initramfs(&file, Path::new("/"), &PROGRAMS.map(|(name, _)| name))?;
+                write_own(&file, &PROGRAMS.map(|(name, _)| name), false)?;
                 file
             }
         };
         let output = self.output.clone().unwrap_or_else(|| scratch.join("results"));
-        fs::create_dir_all(&output).with_context(|| format!("cannot make {}", output.display()))?;
         let results = match self.results {
             ResultsArg::Share => ResultsBy::Share,
             ResultsArg::Console => ResultsBy::Console,
         };
         let program = std::env::current_exe().context("finding this program's own file")?;
-        Ok(TestVm { program, machine, guest, initramfs, results, output })
+        Ok(TestVm { program, machine, guest, initramfs, results, variables: self.set.clone(), output })
     }
-}
-
-/// A row for each step.
-fn shown(results: &[StepResult]) -> String {
-    let mut table = Table::new(&["step", "result", "s", "boot s", "idle %", "MHz", "figures"]);
-    let seconds = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2}"));
-    for result in results {
-        let megahertz: Vec<_> = result.cpu_mhz.iter().map(|megahertz| format!("{megahertz:.0}")).collect();
-        table.row(vec![
-            result.step.clone(),
-            result.failed.clone().unwrap_or_else(|| "ok".to_owned()),
-            seconds(result.seconds),
-            seconds(result.boot_seconds),
-            percent_text(&result.cpu_idle_percent),
-            megahertz.join(" "),
-            result.figures.join(" "),
-        ]);
-    }
-    table.render_within(terminal::output_columns())
 }

@@ -2,8 +2,8 @@
 //!
 //! Each leads to the bytes of one partition of one file, so that all of them do the same work in the end.
 
-use super::serve_process::ServeProcess;
-use super::yard::{PARTITION_START_BYTES, Yard};
+use crate::bench::serve_process::ServeProcess;
+use crate::bench::yard::{PARTITION_START_BYTES, Yard};
 use anyhow::Result;
 use blockyard_bench::layer_costs::{self, OpenTarget};
 use blockyard_block::layers::{MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
@@ -63,7 +63,7 @@ fn file_with_layers(yard: &Yard) -> Result<OpenTarget> {
 
 fn session(yard: &Yard, io_buffer_bytes: Option<u64>) -> Result<OpenTarget> {
     let socket = yard.scratch("session")?;
-    let server = ServeProcess::start(&["--socket".as_ref(), socket.path.as_os_str()], yard, || socket.path.exists())?;
+    let server = serve(yard, &["--socket".as_ref(), socket.path.as_os_str()], || socket.path.exists())?;
     let session = DiskSpecification::of_session(&socket.path);
     let session = match io_buffer_bytes {
         Some(bytes) => session.with_io_buffer(bytes)?,
@@ -78,7 +78,7 @@ fn partition(yard: &Yard, more: &[&str]) -> Result<OpenTarget> {
     let partition = format!("1={}{rights}", socket.path.display());
     let arguments: Vec<_> =
         ["--partition", &partition].into_iter().chain(more.iter().copied()).map(OsStr::new).collect();
-    let server = ServeProcess::start(&arguments, yard, || socket.path.exists())?;
+    let server = serve(yard, &arguments, || socket.path.exists())?;
     yard.disk(&DiskSpecification::of_session(&socket.path), 0, (server, socket))
 }
 
@@ -86,7 +86,12 @@ fn fuse(yard: &Yard) -> Result<OpenTarget> {
     let file = yard.scratch("fuse.img")?;
     // It is there when it is as long as what it shows.
     let mounted = || file.path.metadata().is_ok_and(|metadata| metadata.len() == yard.file_bytes());
-    let server = ServeProcess::start(&["--fuse".as_ref(), file.path.as_os_str()], yard, mounted)?;
+    let server = serve(yard, &["--fuse".as_ref(), file.path.as_os_str()], mounted)?;
     let direct = DiskSpecification::of_file(&file.path).with_direct()?;
     yard.disk(&direct, PARTITION_START_BYTES, (server, file))
+}
+
+/// Serves the yard's file.
+fn serve(yard: &Yard, arguments: &[&OsStr], ready: impl Fn() -> bool) -> Result<ServeProcess> {
+    ServeProcess::start(yard.file().as_os_str(), arguments, &yard.log(), ready)
 }

@@ -1,10 +1,10 @@
 //! `blockyard serve` as a process of its own, for as long as a measurement takes.
 
-use super::yard::Yard;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,29 +22,29 @@ pub struct ServeProcess {
 }
 
 impl ServeProcess {
-    /// Serves the yard's file as `arguments` say, and waits until `ready`.
+    /// Serves a disk as `arguments` say, and waits until `ready`. What it says goes into `log`, which is made anew.
     ///
     /// # Errors
     /// When it cannot be started, ends at once, or does not get ready: with what it said.
-    pub fn start(arguments: &[&OsStr], yard: &Yard, ready: impl Fn() -> bool) -> Result<Self> {
-        let log = File::create(yard.log()).with_context(|| format!("making {}", yard.log().display()))?;
+    pub fn start(disk: &OsStr, arguments: &[&OsStr], log: &Path, ready: impl Fn() -> bool) -> Result<Self> {
+        let file = File::create(log).with_context(|| format!("making {}", log.display()))?;
         let child = Command::new(std::env::current_exe().context("finding this program's own file")?)
             .arg("serve")
-            .arg(yard.file())
+            .arg(disk)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(file)
             .spawn()
             .context("cannot start blockyard serve")?;
         let mut server = Self { child };
         let started = Instant::now();
         while !ready() {
             if server.child.try_wait().context("waiting for blockyard serve")?.is_some() {
-                bail!("blockyard serve ended at once: {}", last_words(yard));
+                bail!("blockyard serve ended at once: {}", last_words(log));
             }
             if started.elapsed() > PATIENCE {
-                bail!("blockyard serve is not ready after {} s: {}", PATIENCE.as_secs(), last_words(yard));
+                bail!("blockyard serve is not ready after {} s: {}", PATIENCE.as_secs(), last_words(log));
             }
             thread::sleep(INTERVAL);
         }
@@ -69,8 +69,8 @@ impl Drop for ServeProcess {
 }
 
 /// The first line of what it wrote, which says what went wrong.
-fn last_words(yard: &Yard) -> String {
-    let text = fs::read(yard.log()).unwrap_or_default();
+fn last_words(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[..text.len().min(WORDS_MAX)]).into_owned();
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
     line.strip_prefix("blockyard: ").unwrap_or(line).to_owned()

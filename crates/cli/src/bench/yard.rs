@@ -1,4 +1,4 @@
-//! Where `bench layers` works: a file with an MBR of one partition, and names for sockets.
+//! What `bench layers` and `testvm run` work on: a file with an MBR of one partition, and names for sockets.
 
 use anyhow::{Context, Result};
 use blockyard_bench::layer_costs::OpenTarget;
