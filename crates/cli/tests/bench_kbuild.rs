@@ -83,6 +83,9 @@ fn a_signal_ends_the_machine_that_builds() {
     let yard = Yard::new();
     let tree = tree(&yard, "true");
     let mut command = bench(&yard, &tree, "uml");
+    fs::create_dir_all(yard.path("logs/uml-1-shared-1")).unwrap();
+    let build_log = yard.path("logs/uml-1-shared-1/build.log");
+    fs::write(&build_log, "of an earlier run").unwrap();
     let child = command.args(["--config", "own-config", "--target", "forever"]).spawn().unwrap();
     let log = yard.path("logs/uml-1-shared-1.log");
     wait_until("the build waits", || fs::read_to_string(&log).is_ok_and(|log| log.contains("waits")));
@@ -91,6 +94,7 @@ fn a_signal_ends_the_machine_that_builds() {
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
     finish(child).failed(143, &["SIGTERM"]);
     wait_until("its end", || !machines.iter().any(|&pid| support::is_alive(pid)));
+    assert!(!build_log.exists(), "a run that wrote no log has an earlier one's");
 }
 
 /// On the lab's one CPU, which the VMM has to share.

@@ -36,16 +36,6 @@ unsigned long NAME(first)(struct table *table, unsigned long seed)
 	return table->keys[seed % 16] + seed;
 }
 
-#define TEN(n, before)                                                                                             \
-	FUNCTION(n##0, before)                                                                                     \
-	FUNCTION(n##1, NAME(n##0))                                                                                 \
-	FUNCTION(n##2, NAME(n##1))                                                                                 \
-	FUNCTION(n##3, NAME(n##2))                                                                                 \
-	FUNCTION(n##4, NAME(n##3))                                                                                 \
-	FUNCTION(n##5, NAME(n##4))                                                                                 \
-	FUNCTION(n##6, NAME(n##5))                                                                                 \
-	FUNCTION(n##7, NAME(n##6))                                                                                 \
-	FUNCTION(n##8, NAME(n##7))                                                                                 \
-	FUNCTION(n##9, NAME(n##8))
-
-TEN(1, NAME(first))
+FUNCTION(1, NAME(first))
+FUNCTION(2, NAME(1))
+FUNCTION(3, NAME(2))
