@@ -36,7 +36,8 @@ pub(crate) fn of_user_mode_linux(memory_bytes: u64, raid6: bool) -> Vec<String> 
 /// which systemd takes the first for a screen, and those up to the sixth where there is no logind.
 const CONSOLES: &str = "console=tty0 systemd.mask=getty@tty1.service systemd.mask=getty-static.service";
 const LOGIN: &str = " systemd.wants=console-getty.service";
-/// Words with which systemd starts a shell on the console itself (systemd, kernel-command-line(7)), and of units that do.
+/// Words with which systemd starts a shell on the console itself (systemd, kernel-command-line(7)), and of units that
+/// do.
 const SHELLS: [&str; 7] = ["rescue", "emergency", "single", "s", "S", "1", "-b"];
 const SHELL_UNITS: [&str; 2] = ["rescue.target", "emergency.target"];
 

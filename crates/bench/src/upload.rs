@@ -1,8 +1,8 @@
 //! Data into disk images: every way the reference has, ours beside guestfish.
 //!
 //! A case is an image of some format with some file system, and a way to get data into a file on it (`case`). Each run
-//! starts with a fresh image, and both sides run the same script; ours on each backend. Ours is timed from start to end:
-//! boot, mount, data, unmount and flush; of guestfish, the same and without its boot.
+//! starts with a fresh image, and both sides run the same script; ours on each backend. Ours is timed from start to
+//! end: boot, mount, data, unmount and flush; of guestfish, the same and without its boot.
 
 mod case;
 

@@ -83,8 +83,8 @@ impl EndSignals {
     }
 }
 
-/// SIGQUIT ends this process as ever, with a core where those are kept, but not before stdin's terminal is as it is now.
-/// For who changes it, before it does.
+/// SIGQUIT ends this process as ever, with a core where those are kept, but not before stdin's terminal is as it is
+/// now. For who changes it, before it does.
 ///
 /// # Errors
 /// When the system does not let us.

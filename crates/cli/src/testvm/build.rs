@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 /// Make the test VM's initial file system: busybox, dd, fio, and the libraries that they need.
 ///
-/// They are this machine's, of the Debian packages busybox-static, coreutils and fio, or another root directory's. Where
-/// one is missing here, all are fetched: by apt-get and dpkg-deb, as any user may, and nothing is installed. There are
-/// no modules in it: `testvm run` appends those of the kernel that it boots. Booted by hand, it has a shell.
+/// They are this machine's, of the Debian packages busybox-static, coreutils and fio, or another root directory's.
+/// Where one is missing here, all are fetched: by apt-get and dpkg-deb, as any user may, and nothing is installed.
+/// There are no modules in it: `testvm run` appends those of the kernel that it boots. Booted by hand, it has a shell.
 ///
 /// A CD (--iso) has GRUB 2, a kernel and its modules besides, and its menu and its shell are on the first serial port.
 #[derive(Args)]
