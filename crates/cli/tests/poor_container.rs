@@ -361,7 +361,9 @@ fn an_appliance_that_means_ill_gets_what_it_may_have() {
         assert!(capabilities == 0 || capabilities == 99 && has_own_root, "{line}");
         assert_eq!((inherited, foreign), (0, u64::from(reaches_files)), "{line}");
         assert_eq!((kept, refused, shared), (1, 1, 0), "{line}");
-        assert!((most_mib - 64..=most_mib).contains(&file_mib), "{line}");
+        // What is written once in each MiB takes whole huge pages where the host has any, and so the room sooner.
+        let least_mib = if has_own_root { 256 } else { most_mib - 64 };
+        assert!((least_mib..=most_mib).contains(&file_mib), "{line}");
         assert!((8..=24).contains(&private_mib) && later_mib <= 24, "{line}");
         assert!(descriptors <= 1024 && (100..=256).contains(&processes), "{line}");
         assert_eq!((mode, sockets), (700, u64::from(reaches_sockets)), "{line}");
