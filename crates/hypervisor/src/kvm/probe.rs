@@ -13,8 +13,8 @@ use vm_memory::{Bytes, GuestAddress};
 const DEVICE: &str = "/dev/kvm";
 
 /// Guest code slower than this is not being executed, it is being emulated. A processor takes well under 1 ns an
-/// instruction; QEMU's translator under 5, and more than 50 where it hardly gets a CPU; KVM's instruction emulator takes
-/// more than 1000.
+/// instruction; QEMU's translator under 5, and more than 50 where it hardly gets a CPU; KVM's instruction emulator
+/// takes more than 1000.
 const NATIVE_NS_PER_INSTRUCTION_MAX: f64 = 500.0;
 
 /// Whether KVM can be used here, and whether it should.
