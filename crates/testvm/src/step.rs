@@ -8,6 +8,7 @@ use crate::script::Script;
 use crate::variable::Variable;
 use anyhow::{Context, Result, bail};
 use blockyard_bench::machine_process::{MachineEnd, MachineProcess};
+use blockyard_block::private_directory;
 use blockyard_run::Configuration;
 use blockyard_run::configuration::{DiskBus, GuestDisk, Share};
 use rustix::fs::{Mode, OFlags};
@@ -128,7 +129,7 @@ impl TestVm {
         let results = self.output.join(step);
         fs::create_dir(&results)
             .with_context(|| format!("cannot make {}: results need a new directory", results.display()))?;
-        let directory = tempfile::tempdir().context("making a directory")?;
+        let directory = private_directory(|_| true).context("making a directory")?;
         let log_file = results.with_extension("log");
         let log = File::create_new(&log_file).with_context(|| format!("cannot make {}", log_file.display()))?;
         let configuration = self.prepare(script, step, &results, directory.path())?;

@@ -1,6 +1,7 @@
 //! `blockyard testvm build`.
 
 use anyhow::{Context, Result};
+use blockyard_block::private_directory;
 use blockyard_command_line::terminal;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_testvm::{Guest, PROGRAMS, missing, unpacked, write_initramfs, write_iso};
@@ -54,7 +55,7 @@ impl BuildArgs {
             );
         }
         let programs: Vec<_> = self.program.iter().map(String::as_str).collect();
-        let scratch = tempfile::tempdir().context("making a directory")?;
+        let scratch = private_directory(|_| true).context("making a directory")?;
         let initramfs = self.output.clone().unwrap_or_else(|| scratch.path().join("test.cpio"));
         match &self.root {
             Some(root) => {

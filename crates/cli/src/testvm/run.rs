@@ -6,8 +6,8 @@ use super::variant::{Variant, VariantArgs, labels, results_directory};
 use crate::bench::yard::{LENGTH_BYTES_MAX, Yard};
 use crate::run::args::BackendArg;
 use anyhow::{Context, Result, bail};
-use blockyard_block::size;
 use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{private_directory, size};
 use blockyard_command_line::progress::Line;
 use blockyard_command_line::signals::EndSignals;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
@@ -141,7 +141,7 @@ impl TestvmRunArgs {
         let steps = self.steps(&script)?;
         let variants = self.variants.variants();
         let labels = labels(&variants);
-        let scratch = tempfile::tempdir().context("making a directory")?;
+        let scratch = private_directory(|_| true).context("making a directory")?;
         let mut vm = self.test_vm(scratch.path())?;
         let (yard, disks) = self.disks(Shipped::all().any(|shipped| shipped.text == script.text()), &variants)?;
         let output = vm.output.clone();
