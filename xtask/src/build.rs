@@ -1,9 +1,9 @@
 //! What cargo builds, as cargo itself reports it.
 
-use crate::{cargo, output};
+use crate::{cargo, output, run};
 use anyhow::Context;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 /// The host's workspace, from `cargo metadata`.
@@ -43,6 +43,18 @@ impl Workspace {
         let packages = metadata["packages"].as_array().into_iter().flatten();
         let packages = packages.map(|package| text(&package["name"])).collect::<Result<_, _>>()?;
         Ok(Self { target_directory, packages })
+    }
+
+    /// The `blockyard` that was named, or one that is built now as users have it.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub(crate) fn binary_to_measure(&self, named: Option<&Path>) -> anyhow::Result<PathBuf> {
+        if let Some(binary) = named {
+            return Ok(binary.to_owned());
+        }
+        run(cargo().args(["build", "--release", "--package", "blockyard"]))?;
+        Ok(self.target_directory.join("x86_64-unknown-linux-gnu/release/blockyard"))
     }
 
     /// Whether there is such a package yet.

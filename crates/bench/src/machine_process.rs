@@ -35,8 +35,6 @@ pub struct MachineProcess {
 /// How a machine ended.
 #[derive(Clone, Debug)]
 pub struct MachineEnd {
-    /// Whether the guest switched it off.
-    pub succeeded: bool,
     /// What it wrote to stderr.
     pub words: String,
     /// How its process ended.
@@ -44,6 +42,11 @@ pub struct MachineEnd {
 }
 
 impl MachineEnd {
+    /// Whether the guest switched it off.
+    pub fn succeeded(&self) -> bool {
+        self.status.success()
+    }
+
     /// Why it failed, in one line: what it said last, or how its process ended if it said nothing.
     pub fn failure(&self) -> String {
         let own = self.words.rfind(PREFIX).map_or(&*self.words, |at| &self.words[at + PREFIX.len()..]);
@@ -100,7 +103,7 @@ impl MachineProcess {
         let mut words = Vec::new();
         self.errors.read_to_end(&mut words).context("reading what the machine said")?;
         let words = String::from_utf8_lossy(&words).into_owned();
-        Ok(Some(MachineEnd { succeeded: status.success(), words, status }))
+        Ok(Some(MachineEnd { words, status }))
     }
 
     /// Asks it to end, and sees that it does.
@@ -154,9 +157,8 @@ mod tests {
 
     #[test]
     fn why_a_machine_failed_is_its_last_sentence_or_how_its_process_ended() {
-        let end = |words: &str, status| {
-            MachineEnd { succeeded: false, words: words.into(), status: ExitStatus::from_raw(status) }.failure()
-        };
+        let end =
+            |words: &str, status| MachineEnd { words: words.into(), status: ExitStatus::from_raw(status) }.failure();
         let usage = "a note\nblockyard: there is no x\n\nFor more information, try '--help'.\n";
         assert_eq!(end(usage, 2 << 8), "there is no x");
         assert_eq!(end("Illegal\ninstruction\n", 4), "Illegal instruction");

@@ -106,9 +106,9 @@ impl Heard {
     fn failure(&self, end: &MachineEnd) -> Option<String> {
         match (&self.console.failed, self.console.status) {
             (Some(why), _) => Some(why.clone()),
-            (None, Some(0)) if end.succeeded => None,
+            (None, Some(0)) if end.succeeded() => None,
             (None, Some(status)) if status > 0 => Some(format!("exit status {status}")),
-            _ if !end.succeeded => Some(end.failure()),
+            _ if !end.succeeded() => Some(end.failure()),
             _ => Some("the guest switched itself off before the step had ended".to_owned()),
         }
     }

@@ -5,7 +5,6 @@
 
 use super::{distribution, initramfs, kernel, machine};
 use crate::build::Workspace;
-use crate::{cargo, run};
 use anyhow::{Context, bail};
 use blockyard_linux_guest::{Archive, DebianKernel};
 use std::fs::{self, File};
@@ -37,13 +36,7 @@ const MEASURED: &str = "\
 /// When something cannot be built, fetched or measured.
 pub(crate) fn appliances(binary: Option<&Path>) -> anyhow::Result<()> {
     let workspace = Workspace::load()?;
-    let binary = match binary {
-        Some(binary) => binary.to_owned(),
-        None => {
-            run(cargo().args(["build", "--release", "--package", "blockyard"]))?;
-            workspace.target_directory.join("x86_64-unknown-linux-gnu/release/blockyard")
-        }
-    };
+    let binary = workspace.binary_to_measure(binary)?;
     let directory = workspace.target_directory.join("lab");
     let kernel = kernel::fetch(&directory)?;
     let archive = directory.join("appliances.cpio");

@@ -6,7 +6,6 @@
 use super::kernel::GuestKernel;
 use super::{initramfs, kernel, machine};
 use crate::build::Workspace;
-use crate::{cargo, run};
 use anyhow::{Context, bail};
 use blockyard_linux_guest::{Archive, BUSYBOX, DebianKernel, write_initramfs};
 use std::cell::RefCell;
@@ -97,13 +96,7 @@ const JOBS: [(&str, &str); 2] =
 /// When something cannot be built, fetched or measured.
 pub(crate) fn figures(binary: Option<&Path>) -> anyhow::Result<()> {
     let workspace = Workspace::load()?;
-    let binary = match binary {
-        Some(binary) => binary.to_owned(),
-        None => {
-            run(cargo().args(["build", "--release", "--package", "blockyard"]))?;
-            workspace.target_directory.join("x86_64-unknown-linux-gnu/release/blockyard")
-        }
-    };
+    let binary = workspace.binary_to_measure(binary)?;
     let directory = workspace.target_directory.join("lab");
     let kernel = kernel::fetch(&directory)?;
     let guests = kernel::of_guests(&directory)?;

@@ -205,7 +205,7 @@ fn ended(machine: Machine<'_>, clocks: &Clocks, end: &MachineEnd) -> Ended {
     if let Some(why) = &clocks.failed {
         return Ended::Failed(why.clone());
     }
-    if !end.succeeded {
+    if !end.succeeded() {
         return Ended::Failed(end.failure());
     }
     let Some((seconds, guest_seconds)) = clocks.seconds() else {
