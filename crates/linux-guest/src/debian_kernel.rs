@@ -57,17 +57,27 @@ pub fn modules_in(directory: &Path, wanted: &[&str]) -> anyhow::Result<Vec<Modul
     Ok(modules)
 }
 
-/// Adds a module after those it depends on, which differ from one kernel to the next.
+/// Adds a module after those it depends on, which differ from one kernel to the next. Where they say that they depend
+/// on each other, in a circle, one has to be before the others.
 fn add_module(files: &BTreeMap<String, PathBuf>, name: &str, modules: &mut Vec<Module>) -> anyhow::Result<()> {
-    if modules.iter().any(|module| module.name == name) {
-        return Ok(());
+    // Those whose dependencies come first lie above them.
+    let (mut wanted, mut read) = (vec![name.to_owned()], BTreeMap::new());
+    while let Some(name) = wanted.pop() {
+        if modules.iter().any(|module| module.name == name) {
+            continue;
+        }
+        if let Some(content) = read.remove(&name) {
+            modules.push(Module { name, content });
+            continue;
+        }
+        let file = files.get(&name).with_context(|| format!("the kernel has no module {name}"))?;
+        let content = read_module(file)?;
+        let mut first = dependencies(&content);
+        first.retain(|dependency| *dependency != name && !read.contains_key(dependency));
+        read.insert(name.clone(), content);
+        wanted.push(name);
+        wanted.extend(first.into_iter().rev());
     }
-    let file = files.get(name).with_context(|| format!("the kernel has no module {name}"))?;
-    let content = read_module(file)?;
-    for dependency in dependencies(&content) {
-        add_module(files, &dependency, modules)?;
-    }
-    modules.push(Module { name: name.to_owned(), content });
     Ok(())
 }
 
@@ -119,5 +129,28 @@ mod tests {
         assert_eq!(dependencies(b"\x7fELF..\0license=GPL\0depends=kvm,irq-bypass\0name=x\0"), ["kvm", "irq_bypass"]);
         assert!(dependencies(b"\0depends=\0").is_empty());
         assert!(dependencies(b"nothing").is_empty());
+    }
+
+    #[test]
+    fn modules_come_after_those_that_they_need_and_a_circle_has_an_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let says = |name: &str, needs: &str| {
+            fs::write(directory.path().join(name), format!("\0depends={needs}\0")).unwrap();
+        };
+        let names = |wanted: &[&str]| {
+            let modules = modules_in(directory.path(), wanted).unwrap();
+            modules.into_iter().map(|module| module.name).collect::<Vec<_>>()
+        };
+        says("top.ko", "left,right,base");
+        says("left.ko", "base");
+        says("right.ko", "base,left");
+        says("base.ko", "");
+        assert_eq!(names(&["right", "top"]), ["base", "left", "right", "top"]);
+        says("base.ko", "top,base");
+        assert_eq!(names(&["top"]), ["base", "left", "right", "top"]);
+        (0..5000).for_each(|number| says(&format!("m{number}.ko"), &format!("m{}", number + 1)));
+        says("m5000.ko", "m0");
+        let long = names(&["m0"]);
+        assert_eq!((long.len(), &long[0][..], &long[5000][..]), (5001, "m5000", "m0"));
     }
 }
