@@ -1,4 +1,5 @@
-//! `cargo xtask grounds`: the image commands on other Debians, each with its own User-Mode Linux, C library and tools.
+//! `cargo xtask grounds`: the image commands, and systems that run, on other Debians, each with its own User-Mode
+//! Linux, C library and tools.
 //!
 //! A ground is a small root directory that mmdebstrap makes and that is kept below `target/grounds`. The tests are
 //! built here and run there, as they are static programs; the machine's own packages and sources stay as they are.
@@ -14,6 +15,8 @@ const SUITES: [&str; 3] = ["bookworm", "trixie", "sid"];
 const MIRROR: &str = "http://deb.debian.org/debian";
 /// How often each suite is measured, in turn with the others.
 const ROUNDS: usize = 9;
+/// The test programs that are run.
+const TESTS: [&str; 2] = ["image", "run_uml"];
 /// Packages that no test of images executes, and those that every Debian but the smallest has.
 const LEFT_OUT: [&str; 3] = ["fio", "mmdebstrap", "qemu-system-x86"];
 const MORE: [&str; 7] = ["bzip2", "cpio", "diffutils", "kmod", "procps", "util-linux-extra", "zstd"];
@@ -56,7 +59,8 @@ echo $((($(processes 200) - none) / 200))
 "#;
 const FIGURES: [&str; 5] = ["boot", "`ls`", "`put` of 200 MB", "`run`", "fork and exec in the guest"];
 
-/// Runs the image tests whose names contain `filter` in each suite, and prints a table.
+/// Runs the tests of images, and of systems on User-Mode Linux, whose names contain `filter` in each suite, and prints a
+/// table.
 ///
 /// # Errors
 /// When a root cannot be made, or a test fails.
@@ -67,7 +71,7 @@ pub(crate) fn grounds(filter: &str) -> anyhow::Result<()> {
     packages::install(&[("mmdebstrap", "root directories of other Debians")])?;
     let workspace = Workspace::load()?;
     let built = build::build_tests("blockyard")?;
-    let test = built.tests.into_iter().find(|test| test.name == "image").context("blockyard has no tests of images")?;
+    let tests: Vec<_> = built.tests.iter().filter(|test| TESTS.contains(&&test.name[..])).collect();
     let blockyard = built.binaries.first().context("cargo built no blockyard")?;
     let mut grounds = Vec::new();
     for suite in SUITES {
@@ -75,9 +79,12 @@ pub(crate) fn grounds(filter: &str) -> anyhow::Result<()> {
         let ground = Ground { suite, directory, shared: [root(), workspace.target_directory.clone()] };
         let kernel = ground.kernel()?;
         eprintln!("grounds: {suite}, User-Mode Linux {kernel}");
-        let mut command = ground.command(&test.package_directory, &test.executable);
-        let summary = summary(command.args(["--test-threads", "2", filter]))?;
-        grounds.push((ground, kernel, summary));
+        let mut summaries = Vec::new();
+        for test in &tests {
+            let mut command = ground.command(&test.package_directory, &test.executable);
+            summaries.push(summary(command.args(["--test-threads", "2", filter]))?);
+        }
+        grounds.push((ground, kernel, summaries));
     }
     let mut samples = vec![vec![Vec::new(); FIGURES.len()]; grounds.len()];
     for _ in 0..ROUNDS {
@@ -96,12 +103,14 @@ pub(crate) fn grounds(filter: &str) -> anyhow::Result<()> {
         FIGURES.join(" | "),
         "---|".repeat(FIGURES.len())
     );
-    for ((ground, kernel, summary), samples) in grounds.iter().zip(&mut samples) {
+    for ((ground, kernel, summaries), samples) in grounds.iter().zip(&mut samples) {
         let figures: Vec<_> =
             samples.iter_mut().map(|samples| format!("{:.1} ms", median(samples) as f64 / 1e6)).collect();
-        println!("| {} | {kernel} | {} | {} |", ground.suite, summary.text, figures.join(" | "));
+        let texts: Vec<_> = summaries.iter().map(|summary| &summary.text[..]).collect();
+        println!("| {} | {kernel} | {} | {} |", ground.suite, texts.join("; "), figures.join(" | "));
     }
-    let failed = grounds.iter().filter(|(.., summary)| !summary.passed).map(|(ground, ..)| ground.suite);
+    let passed = |summaries: &[Summary]| summaries.iter().all(|summary| summary.passed);
+    let failed = grounds.iter().filter(|(.., summaries)| !passed(summaries)).map(|(ground, ..)| ground.suite);
     let failed: Vec<_> = failed.collect();
     if failed.is_empty() { Ok(()) } else { bail!("tests failed in {}", failed.join(", ")) }
 }

@@ -44,7 +44,7 @@ Commands:
                       FILTER, only figures whose name contains it; with --counts, only what is counted; with --beside,
                       another `blockyard` binary in turn with this one
   peers               Install guestfish (as root), and compare: it reads what we write into images, and we what it writes
-  grounds [FILTER]    Run the image tests on Debian 12, 13 and the next one, each with its own User-Mode Linux, C library
+  grounds [FILTER]    Run the tests of images and of User-Mode Linux on Debian 12, 13 and the next one, each with its own C library
                       and tools (as root: mmdebstrap makes small root directories below target/grounds, which are
                       kept), and print a table. With FILTER, only tests whose name contains it
   generate            Write crates/protocol/src/messages.rs from messages.proto

@@ -74,6 +74,10 @@ const LIBRARY_CACHE: &str = "/etc/ld.so.cache";
 
 /// The name of what a kernel is started with ([`blockyard_linux_guest::PRELOAD`]) in the current directory.
 pub(crate) const PRELOAD_NAME: &str = "preload.so";
+/// What kernels are started with besides, if it is there, that go on executing ([`Executes::Descriptors`]): since Linux
+/// 6.16 they end threads of their own when they end, for which libc looks for this library (pthread_cancel(3)), and
+/// nothing is found any more when the seal holds.
+const THREADS_LIBRARY: &str = "libgcc_s.so.1";
 
 /// Says to a process that it was started to call [`run`], with what it was started as. The kernel does not have it.
 const STARTED_AS: &str = "BLOCKYARD_STARTED_AS_KERNEL";
@@ -353,11 +357,10 @@ fn become_program(arguments: &KernelArguments, executes: Executes, isolated: boo
         true => (PathBuf::from("/kernel"), PathBuf::from("/tmp")),
         false => (arguments.kernel.clone(), directory),
     };
-    let library = std::env::current_dir()?.join(PRELOAD_NAME);
     let landlock = restrict_files(files_of_program(&program, &temporary))?;
     let mut command = Command::new(program);
     command.args(&arguments.arguments).env_clear().env("TMPDIR", &temporary).env("HOME", &temporary);
-    command.env("LD_PRELOAD", library);
+    command.env("LD_PRELOAD", libraries(executes));
     // The root directory took some.
     drop_capabilities()?;
     if isolated {
@@ -381,6 +384,15 @@ fn become_program(arguments: &KernelArguments, executes: Executes, isolated: boo
         exit(exit_code(command.status()?));
     }
     Err(command.exec())
+}
+
+/// What a kernel is started with (ld.so(8), `LD_PRELOAD`), in the current directory, whose own name may have letters that
+/// end a name there.
+fn libraries(executes: Executes) -> String {
+    match executes {
+        Executes::Nothing => format!("./{PRELOAD_NAME}"),
+        Executes::Descriptors => format!("./{PRELOAD_NAME}:{THREADS_LIBRARY}"),
+    }
 }
 
 /// What a process that waited for another ends with: as shells have it, where that was ended by a signal. So a kernel
@@ -501,28 +513,40 @@ pub(crate) fn restrict_files<'a>(files: impl Iterator<Item = (&'a Path, BitFlags
 mod tests {
     use super::*;
     use blockyard_linux_guest::PRELOAD;
-    use std::process::Output;
+    use tempfile::TempDir;
 
-    /// What a program says that sets some of a process's vector registers.
-    fn partial_registers(directory: &Path, library: Option<&Path>) -> Output {
-        let program = directory.join("partial-registers");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/partial_registers.c");
+    /// The program of this source, in a directory where a kernel's own library is.
+    fn built(source: &str) -> (TempDir, Command) {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(PRELOAD_NAME), PRELOAD).unwrap();
+        let program = directory.path().join("program");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
         let built = Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source).status();
         assert!(built.expect("cc comes with the package gcc").success());
-        Command::new(program).envs(library.map(|library| ("LD_PRELOAD", library))).output().unwrap()
+        let mut command = Command::new(program);
+        command.current_dir(directory.path());
+        (directory, command)
+    }
+
+    fn said(command: &mut Command) -> String {
+        String::from_utf8_lossy(&command.output().unwrap().stdout).trim().to_owned()
     }
 
     #[test]
     fn a_kernel_may_set_fewer_registers_than_the_processor_has() {
-        let directory = tempfile::tempdir().unwrap();
-        let library = directory.path().join(PRELOAD_NAME);
-        fs::write(&library, PRELOAD).unwrap();
-        let without = partial_registers(directory.path(), None);
-        let said = |output: &Output| String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        if said(&without) == "a processor without AVX" {
+        let (_directory, mut program) = built("partial_registers.c");
+        let without = said(&mut program);
+        if without == "a processor without AVX" {
             return;
         }
-        assert!(said(&without).starts_with("cannot set them"), "{}", said(&without));
-        assert_eq!(said(&partial_registers(directory.path(), Some(&library))), "set");
+        assert!(without.starts_with("cannot set them"), "{without}");
+        assert_eq!(said(program.env("LD_PRELOAD", libraries(Executes::Nothing))), "set");
+    }
+
+    #[test]
+    fn a_kernel_ends_its_threads_though_it_can_open_no_file() {
+        let (_directory, mut program) = built("ends_threads.c");
+        assert_eq!(said(&mut program), "", "libc looks for a library");
+        assert_eq!(said(program.env("LD_PRELOAD", libraries(Executes::Descriptors))), "ended");
     }
 }
