@@ -1,4 +1,5 @@
-//! What the kernel's process says of itself before it becomes the kernel: that it will, and how far it is shut in.
+//! What the kernel's process says of itself before it becomes the kernel: that it will, and how far it is shut in. And
+//! what it is given meanwhile, where the kernel is a program: that program, open.
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -6,7 +7,7 @@ use rustix::net::{
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// How far an appliance is shut in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,14 +66,7 @@ impl LineStart {
         let walls = [(namespaces, NAMESPACES), (landlock, LANDLOCK), (filtered, FILTERED)];
         let flags = [(quiet, QUIET), (sealed, SEALED)].into_iter().chain(walls);
         let byte = flags.filter(|(is_set, _)| *is_set).fold(0, |byte, (_, flag)| byte | flag);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors: Vec<_> = self.listener.iter().map(AsFd::as_fd).collect();
-        if !descriptors.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        }
-        sendmsg(rustix::stdio::stdin(), &[IoSlice::new(&[byte])], &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        send_with(rustix::stdio::stdin(), byte, self.listener.as_ref().map(AsFd::as_fd))
     }
 }
 
@@ -89,31 +83,57 @@ impl LineWord {
 
     /// Receives a word, if one has come. This is before the guest runs: it is our own program's.
     pub(crate) fn receive(line: impl AsFd) -> io::Result<Option<Self>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut byte = [0];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        match recvmsg(line, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags) {
-            Ok(received) if received.bytes == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => {}
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
-            Err(errno) => return Err(errno.into()),
-        }
-        match byte[0] {
-            BECOMES => return Ok(Some(Self::Becomes)),
-            REFUSES => return Ok(Some(Self::Refuses)),
-            _ => {}
-        }
-        let descriptors = ancillary.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-            _ => None,
-        });
-        let listener = descriptors.flatten().next();
-        let is = |flag| byte[0] & flag != 0;
+        let (byte, listener) = match receive_with(line, RecvFlags::DONTWAIT) {
+            Ok((BECOMES, _)) => return Ok(Some(Self::Becomes)),
+            Ok((REFUSES, _)) => return Ok(Some(Self::Refuses)),
+            Ok(received) => received,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let is = |flag| byte & flag != 0;
         let (namespaces, landlock, filtered, quiet) = (is(NAMESPACES), is(LANDLOCK), is(FILTERED), is(QUIET));
         let confined = Confined { namespaces, landlock, filtered, quiet, sealed: is(SEALED) };
         Ok(Some(Self::Start(LineStart { confined, listener })))
     }
+}
+
+/// Gives the process whose line this is the program that it is to become.
+pub(crate) fn give_program(line: impl AsFd, program: impl AsFd) -> io::Result<()> {
+    send_with(line.as_fd(), BECOMES, Some(program.as_fd()))
+}
+
+/// Waits on standard input for the program that this process is to become.
+pub(crate) fn receive_program() -> io::Result<OwnedFd> {
+    let (_, program) = receive_with(rustix::stdio::stdin(), RecvFlags::empty())?;
+    program.ok_or_else(|| io::Error::other("a word without the kernel's program"))
+}
+
+fn send_with(line: BorrowedFd<'_>, byte: u8, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if let Some(descriptor) = &descriptor {
+        ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(descriptor)));
+    }
+    sendmsg(line, &[IoSlice::new(&[byte])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive_with(line: impl AsFd, flags: RecvFlags) -> io::Result<(u8, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let received = recvmsg(line, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags | RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let descriptors = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let descriptor = descriptors.flatten().next();
+    Ok((byte[0], descriptor))
 }
 
 fn send_byte(byte: u8) -> io::Result<()> {

@@ -7,10 +7,11 @@ use blockyard_confinement::program_filter::Executes;
 use blockyard_hypervisor::kvm;
 use rustix::process::geteuid;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Who executes an appliance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,10 +39,12 @@ pub struct Kernel {
 }
 
 /// How it becomes a guest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Kind {
     /// User-Mode Linux is a program.
     Program {
+        /// What was looked at is what is executed, each time, whatever has its name by then.
+        opened: Arc<File>,
         /// Linux's version: its first two numbers.
         version: Option<(u32, u32)>,
         /// BLOCKYARD_UML names it.
@@ -219,7 +222,7 @@ impl Kernel {
     /// What is wrong with it if it is no Linux. Looked at when it does not start: to read all of it takes a while.
     pub(crate) fn is_no_linux(&self) -> Option<String> {
         match self.kind {
-            Kind::Program { named, .. } => user_mode_linux::is_no_linux(&self.file, named),
+            Kind::Program { ref opened, named, .. } => user_mode_linux::is_no_linux(opened, &self.file, named),
             Kind::VirtualMachine => None,
         }
     }
@@ -235,6 +238,14 @@ impl Kernel {
         match self.kind {
             Kind::Program { version, .. } => version.is_none_or(|version| version >= FIRST),
             Kind::VirtualMachine => false,
+        }
+    }
+
+    /// What is executed, where it is a program.
+    pub(crate) fn program(&self) -> Option<&Arc<File>> {
+        match &self.kind {
+            Kind::Program { opened, .. } => Some(opened),
+            Kind::VirtualMachine => None,
         }
     }
 

@@ -2,25 +2,25 @@
 //!
 //! User-Mode Linux is executed by a program of ours, which first gives up what the kernel does not need, as only a
 //! process without other threads can: [`run`] is that program's `main`, in two stages. The outer one makes namespaces,
-//! where this user may: processes, network, IPC, host name, mounts. The inner one, first of its processes, gets a root
-//! directory with nothing but the kernel, the C library, its disks' sockets and memory to run in; then Landlock where
-//! the host has it; then the system calls that the kernel needs, of which those that it needs to start are taken away
-//! before it looks at a disk ([`blockyard_confinement::program_filter`]); then it starts the kernel. Where namespaces
-//! are not to be had, there is one stage. What it has become it says over the serial line, before the kernel has it
-//! ([`Confined`]).
+//! where this user may: processes, network, IPC, host name, mounts. The inner one, first of its processes, is given the
+//! kernel, open, and gets a root directory with nothing but the C library, its disks' sockets and memory to run in; then
+//! Landlock where the host has it; then the system calls that the kernel needs, of which those that it needs to start
+//! are taken away before it looks at a disk ([`blockyard_confinement::program_filter`]); then it starts the kernel.
+//! Where namespaces are not to be had, there is one stage. What it has become it says over the serial line, before the
+//! kernel has it ([`Confined`]).
 //!
 //! It dies with whoever started it, by the parent-death signal, and with it all of its processes: those of a namespace
 //! end with its first. Where there are no namespaces, its process group keeps them together, and a guard beside it, a
 //! process that does nothing else, kills that when the command or the kernel's first process has ended.
 
-use crate::confined::{Confined, LineStart, LineWord};
+use crate::confined::{Confined, LineStart, LineWord, receive_program};
 use crate::error::Cause;
 use crate::kernel::Kernel;
 use crate::kvm_process;
 use blockyard_block::wait_ready;
 use blockyard_confinement::landlock_abi;
 use blockyard_confinement::program_filter::{
-    Executes, InReach, filter_guard, filter_program, fix_addresses, keep_standard_descriptors_only,
+    Executes, InReach, OpenedProgram, filter_guard, filter_program, fix_addresses, keep_standard_descriptors_only,
     make_mounts_read_only,
 };
 use landlock::{
@@ -46,6 +46,7 @@ use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -351,16 +352,17 @@ fn inner(arguments: &KernelArguments, isolated: bool) -> io::Result<Infallible> 
 }
 
 fn become_program(arguments: &KernelArguments, executes: Executes, isolated: bool) -> io::Result<Infallible> {
+    let program = receive_program()?;
     let directory = std::env::current_dir()?;
     let rooted = isolated && has_private_root(arguments, &directory)?;
-    let (program, temporary) = match rooted {
-        true => (PathBuf::from("/kernel"), PathBuf::from("/tmp")),
-        false => (arguments.kernel.clone(), directory),
-    };
-    let landlock = restrict_files(files_of_program(&program, &temporary))?;
-    let mut command = Command::new(program);
-    command.args(&arguments.arguments).env_clear().env("TMPDIR", &temporary).env("HOME", &temporary);
-    command.env("LD_PRELOAD", libraries(executes));
+    let temporary = if rooted { PathBuf::from("/tmp") } else { directory };
+    let landlock = restrict_files(files_of_program(&temporary), Some(program.as_fd()))?;
+    let words: Vec<_> =
+        [arguments.kernel.as_os_str()].into_iter().chain(arguments.arguments.iter().map(|word| &**word)).collect();
+    let set = |name: &str, value: &OsStr| OsString::from_iter([name.as_ref(), "=".as_ref(), value]);
+    let (temporary, libraries) = (temporary.as_os_str(), libraries(executes));
+    let environment = [set("TMPDIR", temporary), set("HOME", temporary), set("LD_PRELOAD", libraries.as_ref())];
+    let program = OpenedProgram::new(program, &words, &environment)?;
     // The root directory took some.
     drop_capabilities()?;
     if isolated {
@@ -381,9 +383,9 @@ fn become_program(arguments: &KernelArguments, executes: Executes, isolated: boo
     LineStart { confined, listener }.send()?;
     if isolated {
         // The kernel ends itself with a signal when it panics, which the first process of a namespace does not hear.
-        exit(exit_code(command.status()?));
+        exit(exit_code(program.run()?));
     }
-    Err(command.exec())
+    Err(program.execute())
 }
 
 /// What a kernel is started with (ld.so(8), `LD_PRELOAD`), in the current directory, whose own name may have letters that
@@ -414,9 +416,6 @@ fn has_private_root(arguments: &KernelArguments, directory: &Path) -> io::Result
 fn private_root(arguments: &KernelArguments, directory: &Path) -> io::Result<()> {
     let root = new_root(directory)?;
     let below = |path: &str| root.join(path.trim_start_matches('/'));
-    File::create(below("kernel"))?;
-    mount_bind_recursive(&arguments.kernel, below("kernel"))?;
-    make_read_only(&below("kernel"))?;
     for library in LIBRARIES.iter().filter(|library| Path::new(library).is_dir()) {
         fs::create_dir_all(below(library))?;
         mount_bind_recursive(*library, below(library))?;
@@ -475,21 +474,23 @@ fn make_read_only(mounted: &Path) -> io::Result<()> {
     Ok(mount_remount(mounted, flags, c"")?)
 }
 
-/// The files that a kernel which is a program needs.
-fn files_of_program<'a>(
-    program: &'a Path,
-    temporary: &'a Path,
-) -> impl Iterator<Item = (&'a Path, BitFlags<AccessFs>)> {
+/// The files that a kernel which is a program needs besides that.
+fn files_of_program(temporary: &Path) -> impl Iterator<Item = (&Path, BitFlags<AccessFs>)> {
     let read = AccessFs::from_read(ABI::V7);
     let all = AccessFs::from_all(ABI::V7);
-    let places = LIBRARIES.iter().chain([&LIBRARY_CACHE]).map(Path::new).chain([program]).map(move |path| (path, read));
+    let places = LIBRARIES.iter().chain([&LIBRARY_CACHE]).map(move |path| (Path::new(*path), read));
     let own = [Path::new("."), temporary].map(|path| (path, all));
     let odd = [("/proc", AccessFs::ReadFile.into()), ("/dev/null", AccessFs::ReadFile | AccessFs::WriteFile)];
     places.chain(own).chain(odd.map(|(path, access)| (Path::new(path), access)))
 }
 
-/// Takes every file but these from this process, as far as the host's kernel can; whether it can at all.
-pub(crate) fn restrict_files<'a>(files: impl Iterator<Item = (&'a Path, BitFlags<AccessFs>)>) -> io::Result<bool> {
+/// Takes every file but these, and the program that it becomes, from this process, as far as the host's kernel can;
+/// whether it can at all.
+pub(crate) fn restrict_files<'a>(
+    files: impl Iterator<Item = (&'a Path, BitFlags<AccessFs>)>,
+    program: Option<BorrowedFd<'_>>,
+) -> io::Result<bool> {
+    let executed = AccessFs::Execute | AccessFs::ReadFile;
     // What is not there need not be allowed.
     let rules = files.filter_map(|(path, access)| {
         let access = if path.is_dir() { access } else { access & AccessFs::from_file(ABI::V7) };
@@ -503,6 +504,7 @@ pub(crate) fn restrict_files<'a>(files: impl Iterator<Item = (&'a Path, BitFlags
             .scope(Scope::from_all(ABI::V7))?
             .create()?
             .add_rules(rules)?
+            .add_rules(program.map(|program| Ok::<_, landlock::RulesetError>(PathBeneath::new(program, executed))))?
             .restrict_self()
     };
     let enforced = restrict().map(|status| status.ruleset != RulesetStatus::NotEnforced);

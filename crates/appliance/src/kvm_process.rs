@@ -100,7 +100,7 @@ impl Opened {
 /// Takes all that has a name from this process; whether it has namespaces of its own, and Landlock.
 fn shut_in(isolated: bool) -> io::Result<(bool, bool)> {
     let namespaces = isolated && has_empty_root();
-    let landlock = restrict_files(std::iter::empty())?;
+    let landlock = restrict_files(std::iter::empty(), None)?;
     // The root directory took some.
     drop_capabilities()?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;

@@ -1,7 +1,7 @@
 //! A guest's kernel in a process of its own, and its disks, which threads of this process serve.
 
 use crate::child_process::ChildProcess;
-use crate::confined::{Confined, LineStart, LineWord};
+use crate::confined::{Confined, LineStart, LineWord, give_program};
 use crate::directory::{make_directory, new_file, permit, takes_memory};
 use crate::error::Cause;
 use crate::kernel::Kernel;
@@ -109,7 +109,8 @@ pub(crate) struct Machine {
     awaited: Vec<(UnixListener, Awaited)>,
     slots: Vec<Arc<SlotDisk>>,
     confined: Confined,
-    is_on_kvm: bool,
+    /// What the process becomes, unless that is a virtual machine.
+    program: Option<Arc<File>>,
     memory_bytes: u64,
     started_as: String,
     server: Server,
@@ -159,7 +160,7 @@ impl Machine {
             awaited: listeners.into_iter().zip(awaited).collect(),
             slots: parts.slots,
             confined: Confined::default(),
-            is_on_kvm: parts.kernel.is_for_kvm(),
+            program: parts.kernel.program().cloned(),
             memory_bytes: parts.memory_bytes,
             started_as: kernel_process::started_as(parts.launcher),
             server,
@@ -171,9 +172,12 @@ impl Machine {
     /// [`Lines::serial`].
     pub(crate) fn attach(&mut self, line: &impl AsFd, patience: &Patience<'_>) -> Result<(), Cause> {
         self.await_kernel(line, patience)?;
-        match self.is_on_kvm {
-            true => self.attach_virtual_machine(line, patience)?,
-            false => self.attach_program(line, patience)?,
+        match self.program.take() {
+            None => self.attach_virtual_machine(line, patience)?,
+            Some(program) => {
+                give_program(line, program).map_err(|_| Cause::Ended)?;
+                self.attach_program(line, patience)?;
+            }
         }
         // It has its sockets and has read its initramfs.
         self.directory = None;
@@ -187,7 +191,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What becomes a program is shut in, connects to its disks, and is then sealed.
+    /// What becomes a program, and has been given it, is shut in, connects to its disks, and is then sealed.
     fn attach_program(&mut self, line: &impl AsFd, patience: &Patience<'_>) -> Result<(), Cause> {
         let start = |what| move |error| Cause::Start(what, error);
         let LineStart { mut confined, listener } = self.receive_start(line, patience)?;

@@ -105,6 +105,24 @@ fn a_system_reboots_hears_and_powers_off() {
     run(on_uml(&image).args(["--snapshot", "--no-reboot"])).succeeded();
 }
 
+/// What was looked at when the machine began is what it begins anew with.
+#[test]
+fn a_kernel_whose_name_another_program_takes_boots_again() {
+    let yard = Yard::new();
+    let image =
+        busybox(&yard, "[ -e /before ] || { touch /before; sync; echo first; read go; reboot -f; }; poweroff -f");
+    let (kernel, other) = (yard.path("linux.uml"), yard.path("other"));
+    fs::copy("/usr/bin/linux.uml", &kernel).unwrap();
+    fs::copy("/bin/true", &other).unwrap();
+    let mut command = on_uml(&image);
+    command.args(["--kernel"]).arg(&kernel).args(["--stats", "--json"]);
+    let mut seat = Seat::take(command);
+    seat.sees("first");
+    fs::rename(other, kernel).unwrap();
+    seat.types("go\n");
+    assert!(seat.ends().succeeded().stderr.contains("\"reboots\":1"));
+}
+
 #[test]
 fn directories_are_shared_with_a_system() {
     let yard = Yard::new();

@@ -19,15 +19,19 @@ use crate::seccomp_rules::unknown_to_libc;
 use blockyard_block::wait_ready;
 use libc::c_ulong;
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch};
 use std::collections::BTreeMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::thread::{self, JoinHandle};
 
 /// Marks every descriptor but standard input, output and error to be closed when the next program is executed.
@@ -56,6 +60,56 @@ pub fn keep_standard_descriptors_only() -> io::Result<()> {
 pub fn fix_addresses() -> bool {
     // SAFETY: no memory is touched; it is about programs that are executed later.
     unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as c_ulong) != -1 }
+}
+
+/// A program that is open, and what it is executed with, in a process without other threads: whatever has its name by
+/// then.
+#[derive(Debug)]
+pub struct OpenedProgram {
+    program: OwnedFd,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+impl OpenedProgram {
+    /// `arguments` begin with its name, and variables are `NAME=VALUE`.
+    ///
+    /// # Errors
+    /// When one of them has a zero byte.
+    pub fn new(program: OwnedFd, arguments: &[&OsStr], environment: &[OsString]) -> io::Result<Self> {
+        let arguments = arguments.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<_, _>>()?;
+        let environment = environment.iter().map(|set| CString::new(set.as_bytes())).collect::<Result<_, _>>()?;
+        Ok(Self { program, arguments, environment })
+    }
+
+    /// Becomes it; why not, if this returns.
+    pub fn execute(&self) -> io::Error {
+        let pointers =
+            |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
+        let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
+        let (program, none, flag) = (self.program.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH);
+        // SAFETY: signals that this program ignores are nothing to another. The lists are of strings, with a null
+        // pointer at their end.
+        unsafe {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            libc::syscall(libc::SYS_execveat, program, none, arguments.as_ptr(), environment.as_ptr(), flag);
+        }
+        io::Error::last_os_error()
+    }
+
+    /// Has a new process become it, and waits for its end.
+    ///
+    /// # Errors
+    /// When there is no such process; in that process, when it does not become it.
+    pub fn run(&self) -> io::Result<ExitStatus> {
+        // SAFETY: this process has one thread, and so has its child.
+        let child = match unsafe { libc::fork() } {
+            0 => return Err(self.execute()),
+            child => Pid::from_raw(child).filter(|_| child > 0).ok_or_else(io::Error::last_os_error)?,
+        };
+        let status = retry_on_intr(|| waitpid(Some(child), WaitOptions::empty()))?;
+        Ok(ExitStatus::from_raw(status.map_or(0, |(_, status)| status.as_raw())))
+    }
 }
 
 /// Has nobody write to what is mounted at `path`, nor to what is mounted below it, execute set-ID programs there or

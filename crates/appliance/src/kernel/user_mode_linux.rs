@@ -3,11 +3,13 @@
 use super::{Kernel, KernelError, Kind, are_its_own, names_in};
 use blockyard_block::{programs, shown};
 use blockyard_confinement::program_filter::Executes;
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, Mode, OFlags, access, open};
 use std::env;
-use std::fs;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Names the kernel where it is not in the usual places.
 const VARIABLE: &str = "BLOCKYARD_UML";
@@ -25,36 +27,40 @@ const DRIVER: &str = "kernel/drivers/block/virtio_blk.ko";
 pub(super) fn find() -> Result<Kernel, KernelError> {
     let name = env::var_os(VARIABLE).filter(|name| !name.is_empty());
     let named = name.is_some();
-    let file = match name {
+    let program = match name {
         Some(name) => {
             let path = PathBuf::from(name);
-            executable(&path).map_err(|error| KernelError::Named { variable: VARIABLE, path, error })?
+            Program::executable(&path).map_err(|error| KernelError::Named { variable: VARIABLE, path, error })?
         }
-        None => on_path().ok_or(KernelError::Missing)?,
+        None => {
+            let path = on_path().ok_or(KernelError::Missing)?;
+            Program::executable(&path).map_err(|error| KernelError::Unusable { path, error })?
+        }
     };
-    of(file, named)
+    of(program, named)
 }
 
 /// The one at `path`.
 pub(super) fn at(path: &Path) -> Result<Kernel, KernelError> {
     let unusable = |error| KernelError::Unusable { path: path.to_owned(), error };
-    let program = regular(path).map_err(unusable)?;
+    let program = Program::open(path).map_err(unusable)?;
     // What is another kernel is told so, whether or not anybody may execute it.
-    match position(&fs::read(&program).map_err(unusable)?, DISKS) {
-        Some(_) => of(executable(path).map_err(unusable)?, false),
-        None => Err(KernelError::Other { path: path.to_owned() }),
+    if position(&contents(&program.opened).map_err(unusable)?, DISKS).is_none() {
+        return Err(KernelError::Other { path: path.to_owned() });
     }
+    program.check_executable().map_err(unusable)?;
+    of(program, false)
 }
 
-fn of(file: PathBuf, named: bool) -> Result<Kernel, KernelError> {
-    let (modules, release) = modules(&file)?;
+fn of(Program { file, opened }: Program, named: bool) -> Result<Kernel, KernelError> {
+    let (modules, release) = modules(&file, &opened)?;
     let version = release.and_then(|release| version(&release));
-    Ok(Kernel { file, modules, kind: Kind::Program { version, named } })
+    Ok(Kernel { file, modules, kind: Kind::Program { opened: Arc::new(opened), version, named } })
 }
 
 /// What is wrong with a program if it is no Linux.
-pub(super) fn is_no_linux(program: &Path, named: bool) -> Option<String> {
-    let is_linux = release(&fs::read(program).ok()?).is_some();
+pub(super) fn is_no_linux(opened: &File, program: &Path, named: bool) -> Option<String> {
+    let is_linux = release(&contents(opened).ok()?).is_some();
     let program = shown(program);
     let named = if named { format!("{program}, which {VARIABLE} names,") } else { program.to_string() };
     (!is_linux).then(|| format!("{named} is no Linux"))
@@ -68,27 +74,50 @@ pub(super) fn executes(version: Option<(u32, u32)>) -> Executes {
     if version.is_none_or(|version| version >= FIRST) { Executes::Descriptors } else { Executes::Nothing }
 }
 
-/// A file that this process may execute, by its one name.
-fn executable(path: &Path) -> io::Result<PathBuf> {
-    let program = regular(path)?;
-    access(&program, Access::EXEC_OK)?;
-    Ok(program)
+/// A file, with its one name.
+struct Program {
+    file: PathBuf,
+    opened: File,
 }
 
-/// A file, by its one name.
-fn regular(path: &Path) -> io::Result<PathBuf> {
-    let file = path.canonicalize()?;
-    if file.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
+impl Program {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = path.canonicalize()?;
+        // Whoever writes into a FIFO is not waited for.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let opened = File::from(open(&file, flags, Mode::empty())?);
+        match opened.metadata()?.is_file() {
+            true => Ok(Self { file, opened }),
+            false => Err(io::Error::other("it is not a file")),
+        }
+    }
+
+    /// One that this process may execute.
+    fn executable(path: &Path) -> io::Result<Self> {
+        let program = Self::open(path)?;
+        program.check_executable().map(|()| program)
+    }
+
+    fn check_executable(&self) -> io::Result<()> {
+        Ok(access(&self.file, Access::EXEC_OK)?)
+    }
+}
+
+fn contents(opened: &File) -> io::Result<Vec<u8>> {
+    let bytes = usize::try_from(opened.metadata()?.len()).map_err(io::Error::other)?;
+    let mut contents = vec![0; bytes];
+    opened.read_exact_at(&mut contents, 0)?;
+    Ok(contents)
 }
 
 fn on_path() -> Option<PathBuf> {
     let directories = programs::directories().into_iter().chain([PathBuf::from(USUAL_DIRECTORY)]);
-    directories.map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())?.canonicalize().ok()
+    directories.map(|directory| directory.join(PROGRAM)).find(|program| program.is_file())
 }
 
 /// The directory of a kernel's modules, if it needs one: beside it, wherever its package was unpacked to, or where it
 /// is installed. With its release, as `uname -r` says it.
-fn modules(program: &Path) -> Result<(Option<PathBuf>, Option<String>), KernelError> {
+fn modules(program: &Path, opened: &File) -> Result<(Option<PathBuf>, Option<String>), KernelError> {
     let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
     let beside = prefix.join(MODULES);
     if let [only] = &releases(&beside)[..]
@@ -96,7 +125,7 @@ fn modules(program: &Path) -> Result<(Option<PathBuf>, Option<String>), KernelEr
     {
         return Ok((Some(beside.join(only)), Some(only.clone())));
     }
-    let bytes = fs::read(program).unwrap_or_default();
+    let bytes = contents(opened).unwrap_or_default();
     let release = release(&bytes);
     let found = release.as_ref().and_then(|release| {
         let trees = [&beside, &Path::new("/usr").join(MODULES)];

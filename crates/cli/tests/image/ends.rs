@@ -43,11 +43,9 @@ pub(crate) fn descendants(root: u32) -> Vec<u32> {
 pub(crate) fn is_kernel(pid: u32) -> bool {
     let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let is_machine = |link: fs::DirEntry| fs::read_link(link.path()).is_ok_and(|to| to.ends_with("anon_inode:kvm-vm"));
-    links.into_iter().any(is_machine)
-        || fs::read(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|line| line.windows(14).any(|window| window == b"rdinit=/init\0m"))
-        || fs::read_to_string(format!("/proc/{pid}/comm"))
-            .is_ok_and(|name| name.trim() == "kernel" || name.starts_with("linux"))
+    let is_program =
+        |line: Vec<u8>| line.split(|byte| *byte == 0).next().is_some_and(|name| name.ends_with(b"linux.uml"));
+    links.into_iter().any(is_machine) || fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(is_program)
 }
 
 /// `put -`, in the middle of its stream: the file that it fills is there, since most of what it was given has been
