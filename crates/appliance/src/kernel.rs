@@ -3,6 +3,7 @@
 mod distribution;
 mod user_mode_linux;
 
+use blockyard_block::Remedy;
 use blockyard_confinement::program_filter::Executes;
 use blockyard_hypervisor::kvm;
 use rustix::process::geteuid;
@@ -95,6 +96,11 @@ pub enum KernelError {
         /// What was named.
         path: PathBuf,
     },
+    /// It is a kernel for machines, and no program.
+    ForMachines {
+        /// What was named.
+        path: PathBuf,
+    },
     /// User-Mode Linux has no modules.
     Modules {
         /// The kernel that was found.
@@ -130,6 +136,12 @@ impl KernelError {
             }
             Self::Unusable { path, .. } => format!("the kernel {} cannot be used", path.display()),
             Self::Other { path } => format!("the kernel {} is no User-Mode Linux with virtio", path.display()),
+            Self::ForMachines { path } => {
+                format!(
+                    "the kernel {} is one for machines (a bzImage), and User-Mode Linux is a program",
+                    path.display()
+                )
+            }
             Self::Modules { program, looked } => {
                 let (program, looked) = (program.display(), looked.display());
                 format!("{program} has no virtio_blk, neither built in nor as a module at {looked}")
@@ -150,6 +162,16 @@ impl KernelError {
                               user-mode-linux_*.deb uml` and set BLOCKYARD_UML=uml/usr/bin/linux.uml"
                 .to_owned(),
             Self::Other { .. } => "leave it out, or take another backend".to_owned(),
+            Self::ForMachines { .. } => {
+                format!("{}, or leave it out: the package user-mode-linux has one", Remedy::TakeKvm)
+            }
+            Self::Unusable { error, .. } if error.kind() == io::ErrorKind::PermissionDenied => {
+                format!(
+                    "User-Mode Linux is a program, which this user has to be allowed to read and execute; if it is a \
+                     kernel for machines, {}",
+                    Remedy::TakeKvm
+                )
+            }
             Self::Modules { .. } => "the Debian package user-mode-linux has both".to_owned(),
             Self::Kvm { remedy, .. } => return remedy.clone(),
             Self::NoneInBoot => format!("run `apt-get install linux-image-amd64`, or set {variable}{NAME_ONE}"),

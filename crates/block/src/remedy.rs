@@ -20,6 +20,10 @@ pub enum Remedy<'a> {
     GiveKey,
     /// An image has no kernel that can be booted.
     GiveKernel,
+    /// A kernel is one for a machine, and not a program.
+    TakeKvm,
+    /// A kernel is a program, and not one for a machine.
+    TakeUserModeLinux,
     /// What a key is given by, as the beginning of a sentence.
     Key,
     /// The appliance has to have so many MiB.
@@ -94,6 +98,8 @@ impl Remedy<'_> {
             Self::AddDisks => "add them",
             Self::GiveKey => "give its key, or have somebody asked for it",
             Self::GiveKernel => "give a kernel of your own",
+            Self::TakeKvm => "have KVM boot it",
+            Self::TakeUserModeLinux => "have it run as the program that it is",
             Self::Key => "key",
             Self::MoreMemory => "the appliance can have more",
             Self::LessMemory => "ask for less",
@@ -144,7 +150,13 @@ mod tests {
             [R::LargerImage, R::RepairFileSystem, R::RepairImage, R::CompleteChange, R::Atomically, R::NotAtomically],
             [R::UseGpt, R::ChooseTable, R::StartServer, R::LetUsersIn, R::LetUserIn(7), R::MoreQueues],
         ];
-        for remedy in all.into_iter().flatten().chain([R::ServePartitions, R::CopyStreams, R::GiveKernel]) {
+        for remedy in all.into_iter().flatten().chain([
+            R::ServePartitions,
+            R::CopyStreams,
+            R::GiveKernel,
+            R::TakeKvm,
+            R::TakeUserModeLinux,
+        ]) {
             let words = remedy.to_string();
             assert!(!words.contains("--") && !words.contains("blockyard "), "{remedy:?}: {words}");
         }

@@ -269,6 +269,8 @@ fn what_user_mode_linux_has_not_is_refused() {
     let yard = Yard::new();
     fs::write(yard.path("empty.img"), [0; 4096]).unwrap();
     fs::write(yard.path("vmlinuz"), "no kernel").unwrap();
+    fs::write(yard.path("bzImage"), [&[0; 0x202], &b"HdrS"[..], &[0; 0x100]].concat()).unwrap();
+    let for_machines = "the kernel bzImage is one for machines (a bzImage), and User-Mode Linux is a program: boot it with --backend kvm,";
     fs::write(yard.path("large.cpio"), [&b"070701"[..], &vec![0; 140 << 20]].concat()).unwrap();
     let (letters, many) = ("x".repeat(5000), ["--disk", "mem:1M"].repeat(40));
     for (words, expected) in [
@@ -287,6 +289,7 @@ fn what_user_mode_linux_has_not_is_refused() {
     for (words, expected) in [
         (&["--kernel", "/bin/true"][..], "no User-Mode Linux"),
         (&["--kernel", "vmlinuz"], "no User-Mode Linux"),
+        (&["--kernel", "bzImage"], for_machines),
         (&["--kernel", "missing"], "missing cannot be used"),
         (&["--kernel", "/usr/bin/linux.uml", "--initrd", "missing"], "cannot read the initrd missing"),
         (&["--kernel", "/usr/bin/linux.uml", "--initrd", "vmlinuz"], "vmlinuz: the initrd is none: Linux takes cpio"),
@@ -294,6 +297,8 @@ fn what_user_mode_linux_has_not_is_refused() {
     ] {
         run(on_uml(&yard.path("empty.img")).args(words).current_dir(yard.path(""))).failed(1, &[expected]);
     }
+    run(on_uml(&yard.path("empty.img")).env("BLOCKYARD_UML", yard.path("bzImage")))
+        .failed(1, &["a kernel for machines (a bzImage): BLOCKYARD_APPLIANCE_KERNEL takes those"]);
 }
 
 /// `blockyard image` with these words.

@@ -19,6 +19,8 @@ fn words(remedy: Remedy<'_>) -> Option<String> {
         Remedy::AddDisks => "--add them",
         Remedy::GiveKey => "give its key with --key-file or --key, or a terminal to type it at",
         Remedy::GiveKernel => "give a kernel of your own with `blockyard run --kernel`",
+        Remedy::TakeKvm => "boot it with --backend kvm",
+        Remedy::TakeUserModeLinux => "run it with --backend uml",
         Remedy::Key => "--key",
         Remedy::MoreMemory => "--memory gives the appliance more",
         Remedy::LessMemory => "ask for less (--memory)",

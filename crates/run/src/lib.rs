@@ -75,7 +75,8 @@ pub fn run(
 
 /// What keeps a machine from being User-Mode Linux, where that was taken as there is no KVM: both, and what helps.
 fn nor_on_kvm(error: Error, kvm: &Probe) -> Error {
-    let is_none = matches!(error.downcast_ref(), Some(KernelError::Missing | KernelError::Other { .. }));
+    use KernelError::{ForMachines, Missing, Other};
+    let is_none = matches!(error.downcast_ref(), Some(Missing | Other { .. } | ForMachines { .. }));
     let both = |sentence: String| format!("{sentence}; and KVM is not taken: {}", kvm.in_words());
     match error.downcast::<DoesNotFit>() {
         Ok(DoesNotFit(sentence)) => DoesNotFit(both(sentence)).into(),

@@ -5,6 +5,7 @@ use rustix::system::uname;
 use std::env;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Names the kernel where it is not in the usual places.
@@ -68,18 +69,28 @@ fn with_modules(file: PathBuf, release: &str) -> Result<Kernel, KernelError> {
 fn release(file: &Path) -> io::Result<String> {
     let mut header = Vec::new();
     File::open(file)?.take(HEADER_BYTES).read_to_end(&mut header)?;
-    release_in(&header).ok_or_else(|| io::Error::other("it is no Linux kernel (a bzImage, as distributions have it)"))
+    release_in(&header)
+        .ok_or_else(|| io::Error::other("it is no Linux kernel for machines (a bzImage, as distributions have it)"))
 }
 
 /// As much of a kernel as setup code has room for.
 const HEADER_BYTES: u64 = 64 << 10;
 
+/// Where a bzImage says that it is one, and what.
+const MAGIC: usize = 0x202;
+const MAGIC_BYTES: [u8; 4] = *b"HdrS";
+
+/// Whether it is a kernel that machines boot.
+pub(super) fn is_bzimage(opened: &File) -> bool {
+    let mut bytes = [0; MAGIC_BYTES.len()];
+    opened.read_exact_at(&mut bytes, MAGIC as u64).is_ok() && bytes == MAGIC_BYTES
+}
+
 fn release_in(header: &[u8]) -> Option<String> {
-    const MAGIC: usize = 0x202;
     const VERSION: usize = 0x20e;
     /// What the version's place counts from.
     const VERSION_BASE: usize = 0x200;
-    header.get(MAGIC..).filter(|rest| rest.starts_with(b"HdrS"))?;
+    header.get(MAGIC..).filter(|rest| rest.starts_with(&MAGIC_BYTES))?;
     let offset = u16::from_le_bytes(header.get(VERSION..VERSION + 2)?.try_into().ok()?);
     let text = header.get(VERSION_BASE + usize::from(offset)..)?;
     let release = text.split(|byte| !byte.is_ascii_graphic()).next()?;

@@ -1,6 +1,6 @@
 //! User-Mode Linux, which is a program.
 
-use super::{Kernel, KernelError, Kind, are_its_own, names_in};
+use super::{Kernel, KernelError, Kind, are_its_own, distribution, names_in};
 use blockyard_block::{programs, shown};
 use blockyard_confinement::program_filter::Executes;
 use rustix::fs::{Access, Mode, OFlags, access, open};
@@ -45,6 +45,9 @@ pub(super) fn at(path: &Path) -> Result<Kernel, KernelError> {
     let unusable = |error| KernelError::Unusable { path: path.to_owned(), error };
     let program = Program::open(path).map_err(unusable)?;
     // What is another kernel is told so, whether or not anybody may execute it.
+    if distribution::is_bzimage(&program.opened) {
+        return Err(KernelError::ForMachines { path: path.to_owned() });
+    }
     if position(&contents(&program.opened).map_err(unusable)?, DISKS).is_none() {
         return Err(KernelError::Other { path: path.to_owned() });
     }
@@ -95,6 +98,10 @@ impl Program {
     /// One that this process may execute.
     fn executable(path: &Path) -> io::Result<Self> {
         let program = Self::open(path)?;
+        if distribution::is_bzimage(&program.opened) {
+            let variable = distribution::VARIABLE;
+            return Err(io::Error::other(format!("it is a kernel for machines (a bzImage): {variable} takes those")));
+        }
         program.check_executable().map(|()| program)
     }
 

@@ -4,6 +4,7 @@
 use super::file::BootFile;
 use super::{Image, Protocol, Segment, pvh, refused, zero_page};
 use crate::machine::MachineError;
+use blockyard_block::Remedy;
 
 /// More program headers than any kernel has.
 const HEADERS_MAX: u16 = 128;
@@ -93,10 +94,11 @@ pub(super) fn parse(file: &BootFile<'_>) -> Result<Image, MachineError> {
     let (entry, protocol) = match pvh_entry(file, &headers)? {
         Some(entry) => (entry, Protocol::Pvh),
         None if headers.iter().any(|header| matches!(header.kind, PT_DYNAMIC | PT_INTERP | PT_TLS)) => {
-            return Err(refused(
-                "the kernel is a program of an operating system's (User-Mode Linux is one): give it a bzImage, as \
-                 distributions have it in /boot/vmlinuz, or an ELF vmlinux",
-            ));
+            return Err(refused(format!(
+                "the kernel is a program of an operating system's: if it is User-Mode Linux, {}; else give it a bzImage, \
+                 as distributions have it in /boot/vmlinuz, or an ELF vmlinux",
+                Remedy::TakeUserModeLinux
+            )));
         }
         None if wide => (number(&header, class.entry), Protocol::Linux64(Box::new(zero_page::header_of_elf()))),
         None => (number(&header, class.entry), Protocol::Linux32(Box::new(zero_page::header_of_elf()))),
