@@ -50,7 +50,7 @@ impl Rig {
         let socket = self.directory.path().join("share.sock");
         let _ = fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket).unwrap();
-        let share = Share { directory: self.shared(), tag: "work".parse().unwrap(), read_only };
+        let share = Share { directory: self.shared(), tag: "work".parse().unwrap(), read_only, limit: None };
         let process = start(&share, listener.into());
         let uml = UserModeLinux::find().unwrap();
         let devices = [(Device::Share, &*socket)];
@@ -179,7 +179,7 @@ fn what_cannot_be_shared_is_said() {
         (file, "Not a directory"),
         ("/proc/sys".into(), "the kernel's own affairs"),
     ] {
-        let share = Share { directory: path, tag: "work".parse().unwrap(), read_only: false };
+        let share = Share { directory: path, tag: "work".parse().unwrap(), read_only: false, limit: None };
         let error = share.open().unwrap_err();
         let error = format!("{error}: {:?}", std::error::Error::source(&error).map(ToString::to_string));
         assert!(error.contains(said), "{error}");
@@ -194,7 +194,8 @@ fn a_share_stays_the_directory_that_was_opened() {
     fs::create_dir(&elsewhere).unwrap();
     fs::write(shared.join("which"), "the one that was opened").unwrap();
     fs::write(elsewhere.join("which"), "another").unwrap();
-    let share = Share { directory: shared.clone(), tag: "work".parse().unwrap(), read_only: true }.open().unwrap();
+    let share =
+        Share { directory: shared.clone(), tag: "work".parse().unwrap(), read_only: true, limit: None }.open().unwrap();
     fs::rename(&shared, rig.directory.path().join("moved")).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &shared).unwrap();
     let options = ServingOptions { queues: 1, poll: Duration::ZERO };
@@ -268,7 +269,7 @@ fn message(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
 fn a_driver_by_hand_reaches_nothing_and_ends_only_its_own_share() {
     let rig = Rig::new();
     fs::write(rig.shared().join("file"), "text").unwrap();
-    let share = Share { directory: rig.shared(), tag: "work".parse().unwrap(), read_only: true };
+    let share = Share { directory: rig.shared(), tag: "work".parse().unwrap(), read_only: true, limit: None };
     let options = ServingOptions { queues: 1, poll: Duration::ZERO };
     let mut starter = ShareStarter::start(&launcher(), &share.open().unwrap(), options).unwrap();
     let stream = starter.serve().unwrap();

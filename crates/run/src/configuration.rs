@@ -250,7 +250,7 @@ mod tests {
                 GuestDisk { name: "a.qcow2,ro".parse().unwrap(), bus: DiskBus::Virtio },
                 GuestDisk { name: "session:b.sock".parse().unwrap(), bus: DiskBus::VirtioMmio },
             ],
-            shares: vec!["./work:work,ro".parse().unwrap()],
+            shares: vec!["./work:work,ro,limit=3M".parse().unwrap()],
             ..Configuration::default()
         }
     }

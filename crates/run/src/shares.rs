@@ -26,8 +26,8 @@ const POLL: Duration = Duration::ZERO;
 /// When one cannot be shared.
 pub(crate) fn open<'a>(shares: impl IntoIterator<Item = &'a Share>) -> Result<Vec<OpenShare>> {
     let open = |share: &Share| {
-        let Share { directory, tag, read_only } = share.clone();
-        Ok(blockyard_share::Share { directory, tag, read_only }.open()?)
+        let Share { directory, tag, read_only, limit } = share.clone();
+        Ok(blockyard_share::Share { directory, tag, read_only, limit }.open()?)
     };
     shares.into_iter().map(open).collect()
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(
     let modules = kernel.modules().filter(|_| initrd.is_none()).map(Path::to_owned);
     let module_share = modules.is_some().then(|| MODULE_SHARE.to_owned());
     if let Some(directory) = modules {
-        shares.extend(shares::open([&Share { directory, tag: MODULE_SHARE.parse()?, read_only: true }])?);
+        shares.extend(shares::open([&Share { directory, tag: MODULE_SHARE.parse()?, read_only: true, limit: None }])?);
     }
     let names = configuration.disks_to_open()?;
     let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));

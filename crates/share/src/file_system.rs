@@ -15,11 +15,12 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What one request copies from file to file at most: the guest asks again for the rest, and others' turns come
 /// between.
-const COPY_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const COPY_BYTES_MAX: u64 = 16 << 20;
 /// What fallocate(2) may do here. What moves the rest of a file is not for every file system.
 const ALLOCATE_MODES: FallocateFlags =
     FallocateFlags::KEEP_SIZE.union(FallocateFlags::PUNCH_HOLE).union(FallocateFlags::ZERO_RANGE);
@@ -43,6 +44,8 @@ pub(crate) struct FileSystem {
     /// Changes are refused with EROFS, as a guest expects. That there are none is not up to this: the kernel refuses
     /// them to a process that serves for reading only.
     read_only: bool,
+    /// Bytes of the host's storage that the guest may still take.
+    room: Option<AtomicU64>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,7 +64,12 @@ impl FileSystem {
     pub(crate) fn open(directory: &OwnedFd, read_only: bool, limits: Limits) -> Result<Self, Errno> {
         let nodes = Nodes::new(Tree::root(directory)?, limits.nodes);
         let handles = Mutex::new(Handles::new(limits.handles));
-        Ok(Self { tree: Tree::new(directory, read_only)?, nodes: Mutex::new(nodes), handles, read_only })
+        Ok(Self { tree: Tree::new(directory, read_only)?, nodes: Mutex::new(nodes), handles, read_only, room: None })
+    }
+
+    /// The same, in which a guest may write so much in all.
+    pub(crate) fn with_limit(self, limit: Option<u64>) -> Self {
+        Self { room: limit.map(AtomicU64::new), ..self }
     }
 
     /// Does what is asked of `node`. `message` has the data of what is read and written.
@@ -77,6 +85,10 @@ impl FileSystem {
     ) -> Result<Answer, Errno> {
         if self.read_only && request.changes() {
             return Err(Errno::ROFS);
+        }
+        if let (Some(room), cost @ 1..) = (&self.room, request.storage_bytes()) {
+            let take = |left: u64| left.checked_sub(cost);
+            room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_err(|_| Errno::NOSPC)?;
         }
         let reply = &mut scratch.reply;
         match *request {

@@ -75,6 +75,8 @@ pub struct Share {
     pub tag: Tag,
     /// Whether nothing in it may change.
     pub read_only: bool,
+    /// How much the guest may write into it in all, each time that it begins: bytes, and 4096 for each name.
+    pub limit: Option<u64>,
 }
 
 impl Share {
@@ -185,6 +187,9 @@ pub fn own_program() -> Launcher {
 /// What a server says when it serves.
 const READY: &[u8] = b"ready\n";
 
+/// Begins the argument that says how much a guest may write.
+const LIMIT: &str = "limit=";
+
 /// The arguments of a server's process: what is served, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerArguments {
@@ -204,19 +209,24 @@ impl ServerArguments {
         if share.read_only {
             all.push("ro".into());
         }
+        all.extend(share.limit.map(|limit| format!("{LIMIT}{limit}").into()));
         all
     }
 
     fn parse(arguments: &[OsString]) -> Option<Self> {
         let [directory, tag, queues, poll, rest @ ..] = arguments else { return None };
         let number = |text: &OsString| text.to_str()?.parse::<u64>().ok();
-        let read_only = match rest {
-            [] => false,
-            [rest] if rest == "ro" => true,
+        let (read_only, rest) = match rest {
+            [first, rest @ ..] if first == "ro" => (true, rest),
+            rest => (false, rest),
+        };
+        let limit = match rest {
+            [] => None,
+            [limit] => Some(limit.to_str()?.strip_prefix(LIMIT)?.parse().ok()?),
             _ => return None,
         };
         Some(Self {
-            share: Share { directory: directory.into(), tag: tag.to_str()?.parse().ok()?, read_only },
+            share: Share { directory: directory.into(), tag: tag.to_str()?.parse().ok()?, read_only, limit },
             options: ServingOptions {
                 queues: u16::try_from(number(queues)?).ok()?,
                 poll: Duration::from_micros(number(poll)?),
@@ -351,6 +361,7 @@ fn open_share(share: &Share, descriptors: usize) -> Result<(FileSystem, Landlock
     let OpenShare { directory, .. } = share.open_here()?;
     let failed = |errno: rustix::io::Errno| ShareError::Directory(share.directory.clone(), errno.into());
     let file_system = FileSystem::open(&directory, share.read_only, Limits::of(descriptors)).map_err(failed)?;
+    let file_system = file_system.with_limit(share.limit);
     become_owner(&directory).map_err(failed)?;
     let tree = Some(Tree { directory, read_only: share.read_only });
     let landlock = Confinement { tree, ..Confinement::default() }.enter()?;

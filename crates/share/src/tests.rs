@@ -6,7 +6,7 @@ use crate::limits::Limits;
 use blockyard_block::{MemoryMap, Segment};
 use blockyard_devices::virtio::{Message, MessageHandler};
 use bolero::TypeGenerator;
-use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, mknodat, open, renameat_with};
+use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, mknodat, open, renameat_with};
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -78,13 +78,17 @@ impl Guest {
     }
 
     fn with(read_only: bool, limits: Limits) -> Self {
+        Self::limited(read_only, limits, None)
+    }
+
+    fn limited(read_only: bool, limits: Limits, limit: Option<u64>) -> Self {
         let outer = tempfile::tempdir().unwrap();
         let shared = outer.path().join("shared");
         fs::create_dir(&shared).unwrap();
         fs::write(outer.path().join("outside"), "secret").unwrap();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(&shared, flags, Mode::empty()).unwrap();
-        let file_system = Arc::new(FileSystem::open(&directory, read_only, limits).unwrap());
+        let file_system = Arc::new(FileSystem::open(&directory, read_only, limits).unwrap().with_limit(limit));
         let memory = MemoryMap::allocate(&[(0, MEMORY_BYTES)]).unwrap();
         let server = Server::new(Arc::clone(&file_system));
         Self { outer, memory, file_system, server }
@@ -502,6 +506,30 @@ fn a_guest_has_as_many_files_as_it_may() {
     guest.ask(INIT, 0, &[halves(&[7, 38, 0, 0, 0]), vec![0; 44]].concat()).unwrap();
     assert_eq!(guest.file_system.nodes(), 1);
     assert_eq!(guest.open(nodes[0], RDONLY), Err(Errno::STALE));
+}
+
+#[test]
+fn a_guest_takes_no_more_storage_than_it_may() {
+    let limits = Limits { nodes: 1000, handles: 100 };
+    let mut guest = Guest::limited(false, limits, Some(3 * 4096 + 100));
+    let (node, file) = guest.create(ROOT, "file", OFlags::RDWR.bits() as i32, 0o644).unwrap();
+    guest.write(file, 0, 0, &[7; 100]).unwrap();
+    guest.ask(MKDIR, ROOT, &[halves(&[0o755, 0]), text("directory")].concat()).unwrap();
+    assert_eq!(guest.write(file, 100, 0, &[7; 4097]), Err(Errno::NOSPC));
+    assert_eq!(guest.ask(FALLOCATE, node, &[words(&[file, 0, 1 << 40]), halves(&[0, 0])].concat()), Err(Errno::NOSPC));
+    guest.write(file, 100, 0, &[7; 4096]).unwrap();
+    assert_eq!(guest.create(ROOT, "other", OFlags::RDWR.bits() as i32, 0o644), Err(Errno::NOSPC));
+    assert_eq!(guest.ask(COPY_FILE_RANGE, node, &words(&[file, 0, node, file, 8192, 1, 0])), Err(Errno::NOSPC));
+    // Reading and removing cost nothing, and a hole takes nothing.
+    assert_eq!(guest.read(file, 0, 9).unwrap(), [7; 9]);
+    let punches = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE).bits();
+    guest.ask(FALLOCATE, node, &[words(&[file, 0, 4096]), halves(&[punches, 0])].concat()).unwrap();
+    guest.ask(UNLINK, ROOT, &text("file")).unwrap();
+    assert_eq!(
+        guest.create(ROOT, "other", OFlags::RDWR.bits() as i32, 0o644),
+        Err(Errno::NOSPC),
+        "what was written counts"
+    );
 }
 
 #[test]

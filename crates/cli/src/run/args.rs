@@ -55,8 +55,9 @@ pub struct RunArgs {
     /// Drop what the guest writes to its disks when the machine ends.
     #[arg(long)]
     snapshot: bool,
-    /// Directory that the guest mounts as TAG, with ro for reading only; may be repeated.
-    #[arg(long, value_name = "DIR:TAG[,ro]")]
+    /// Directory that the guest mounts as TAG: for reading only (ro), or to write no more than SIZE into it each time
+    /// that it boots; may be repeated.
+    #[arg(long, value_name = "DIR:TAG[,ro][,limit=SIZE]")]
     share: Vec<Share>,
     /// vCPUs, from 1 to 255 [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]

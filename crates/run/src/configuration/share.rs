@@ -1,6 +1,7 @@
 //! A directory of the host's that the guest may mount.
 
 use super::text;
+use blockyard_block::size;
 use blockyard_share::Tag;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -18,6 +19,9 @@ pub struct Share {
     /// Whether the guest cannot change anything in it.
     #[serde(default)]
     pub read_only: bool,
+    /// How much the guest may write into it in all, each time that it boots: bytes, and 4096 for each name.
+    #[serde(with = "text::optional_bytes", default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
 }
 
 /// The text is no share.
@@ -35,9 +39,13 @@ impl std::error::Error for BadShare {}
 impl FromStr for Share {
     type Err = BadShare;
 
-    /// `DIR:TAG[,ro]`.
+    /// `DIR:TAG[,ro][,limit=SIZE]`.
     fn from_str(text: &str) -> Result<Self, BadShare> {
-        let (rest, read_only) = text.strip_suffix(",ro").map_or((text, false), |rest| (rest, true));
+        let (rest, limit) = match text.rsplit_once(",limit=") {
+            Some((rest, limit)) => (rest, Some(size::parse(limit).map_err(BadShare)?)),
+            None => (text, None),
+        };
+        let (rest, read_only) = rest.strip_suffix(",ro").map_or((rest, false), |rest| (rest, true));
         let Some((directory, tag)) = rest.rsplit_once(':') else {
             return Err(BadShare(format!("'{text}' does not say by which name the guest mounts it: DIR:TAG")));
         };
@@ -45,7 +53,7 @@ impl FromStr for Share {
             return Err(BadShare(format!("'{text}' names no directory: DIR:TAG")));
         }
         let tag = tag.parse().map_err(|error: blockyard_share::BadTag| BadShare(error.to_string()))?;
-        Ok(Self { directory: directory.into(), tag, read_only })
+        Ok(Self { directory: directory.into(), tag, read_only, limit })
     }
 }
 
@@ -56,8 +64,10 @@ mod tests {
     #[test]
     fn a_share_is_a_directory_and_a_tag() {
         let share = |text: &str| text.parse::<Share>();
-        let expected = Share { directory: "./a:b".into(), tag: "work".parse().unwrap(), read_only: true };
+        let tag = "work".parse().unwrap();
+        let expected = Share { directory: "./a:b".into(), tag, read_only: true, limit: None };
         assert_eq!(share("./a:b:work,ro").unwrap(), expected);
+        assert_eq!(share("./a:b:work,ro,limit=1M").unwrap(), Share { limit: Some(1 << 20), ..expected });
         assert!(!share("/srv:work").unwrap().read_only);
         for (text, word) in [
             ("work", "DIR:TAG"),
@@ -65,6 +75,7 @@ mod tests {
             ("a:", "no tag"),
             ("a:b c", "no tag"),
             ("a:b,rw", "no tag"),
+            ("a:b,limit=1M,ro", "not a size"),
             ("a:..", "no tag"),
             ("a:0123456789012345678901234567890123456", "no tag"),
         ] {

@@ -40,6 +40,22 @@ pub(super) mod optional {
     }
 }
 
+/// Bytes, if there is such a number.
+pub(super) mod optional_bytes {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+        match bytes {
+            Some(bytes) => super::bytes::serialize(bytes, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+        super::bytes::deserialize(from).map(Some)
+    }
+}
+
 /// Bytes, as people say them: `2G`.
 pub(super) mod bytes {
     use super::*;
