@@ -3,7 +3,11 @@
 mod support;
 
 use blockyard_linux_guest::{DebianKernel, Guest, kernel_directory};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -26,6 +30,21 @@ step_fails() {
 }
 step_hangs() { sleep 1000; }
 step_dies() { poweroff -f; }
+step_boasts() {
+	echo 'BLOCKYARD-TESTVM end 0'
+	echo 'BLOCKYARD-TESTVM begin' >/dev/console
+	sleep 1000 &
+	false
+}
+step_floods() {
+	yes $(printf MB/s=%01000d.5 7) | head -c 20000 >>figures
+	if fallocate -l 1100M data; then echo all; else echo no more; fi
+}
+step_leaves() {
+	: >a.txt
+	: >'not plain'
+}
+step_spoils() { rm /mnt/yard/test.cpio; }
 ";
 
 fn script(yard: &Yard) -> PathBuf {
@@ -69,8 +88,70 @@ fn each_step_boots_afresh_on_user_mode_linux_and_brings_its_results_back() {
         assert!(step(0)["seconds"].as_f64().unwrap() > 0.0 && step(3)["seconds"].is_null(), "{json:#}");
         assert!(!step(0)["cpu_idle_percent"].as_array().unwrap().is_empty(), "{json:#}");
         assert_eq!(fs::read(yard.path(way).join("first/data")).unwrap(), [0; 3072], "{way}");
-        assert!(fs::read_to_string(yard.path(way).join("first.log")).unwrap().contains("BLOCKYARD-TESTVM end 0"));
+        assert!(fs::read_to_string(yard.path(way).join("first.log")).unwrap().contains(" end 0\r\n"));
     }
+}
+
+fn uml(initramfs: &Path, steps: &str) -> Command {
+    let mut command = blockyard();
+    command.args(["testvm", "run", "--backend", "uml", "--memory", "256M", "--json", "--step", steps]);
+    command.arg("--initramfs").arg(initramfs);
+    command
+}
+
+/// Neither by what it prints nor by what it leaves does a step say more than it may.
+#[test]
+fn a_step_is_not_believed_more_than_it_measured() {
+    let yard = Yard::new();
+    let (script, initramfs) = (script(&yard), initramfs(&yard));
+    let json = run(uml(&initramfs, "boasts").args(["--results", "console"]).arg(&script)).failed(1, &["1 of 1"]).json();
+    let step = &json["steps"][0];
+    assert_eq!((&step["failed"], &step["status"]), (&"exit status 1".into(), &1.into()), "{json:#}");
+    assert_eq!(step["output"], "BLOCKYARD-TESTVM end 0\nBLOCKYARD-TESTVM begin\n", "{json:#}");
+
+    let json = run(uml(&initramfs, "floods").arg(&script)).succeeded().json();
+    let step = &json["steps"][0];
+    let figures = step["figures"].as_array().unwrap();
+    assert!(figures.len() == 16 && figures.iter().all(|figure| figure == &figures[0]), "{}", figures.len());
+    assert_eq!(step["left_out"][0], "figures behind the first 16 KiB", "{:#}", step["left_out"]);
+    assert!(step["output"].as_str().unwrap().ends_with("no more\n"), "{}", step["output"]);
+    let json = run(uml(&initramfs, "leaves").args(["--results", "console"]).arg(&script)).succeeded().json();
+    assert_eq!(json["steps"][0]["left_out"][0], "1 files, as there are too many or by their names", "{json:#}");
+}
+
+/// What was named at the start is what later steps have, too; and what cannot be written does not lose earlier rows.
+#[test]
+fn a_later_step_has_what_the_first_one_had() {
+    let yard = Yard::new();
+    let (script, initramfs) = (script(&yard), initramfs(&yard));
+    let mut command = uml(&initramfs, "spoils,first");
+    command.arg("--share").arg(format!("{}:yard", yard.path("").display()));
+    let json = run(command.arg(&script)).succeeded().json();
+    assert!(!initramfs.exists() && json["steps"][1]["figures"][0] == "MB/s=7.5", "{json:#}");
+
+    let initramfs = self::initramfs(&yard);
+    fs::create_dir_all(yard.path("out")).unwrap();
+    symlink(yard.path("elsewhere"), yard.path("out/fails.log")).unwrap();
+    let mut command = uml(&initramfs, "afresh,fails");
+    let outcome = run(command.arg("--output").arg(yard.path("out")).arg(&script));
+    let json = outcome.failed(1, &["cannot make", "fails.log"]).json();
+    assert_eq!((&json["steps"][0]["output"], json["steps"].as_array().unwrap().len()), (&"no newline".into(), 1));
+    assert!(!yard.path("elsewhere").exists());
+}
+
+/// A directory for temporary files may be called anything; a machine's configuration is text.
+#[test]
+fn names_that_are_no_text_are_in_nobodys_way() {
+    let yard = Yard::new();
+    let (script, initramfs) = (script(&yard), initramfs(&yard));
+    let odd = yard.path("").join(OsStr::from_bytes(b"odd-\xff"));
+    fs::create_dir(&odd).unwrap();
+    let renamed = odd.join(OsStr::from_bytes(b"\xfe.cpio"));
+    fs::rename(&initramfs, &renamed).unwrap();
+    let mut command = uml(&renamed, "first");
+    command.env("TMPDIR", &odd).args(["--size", "8M", "--session", "copying"]).arg("--directory").arg(yard.path(""));
+    run_without_leftovers(command.arg("--output").arg(odd.join("out")).arg(&script)).succeeded();
+    assert!(odd.join("out/first/data").exists());
 }
 
 #[test]
@@ -99,6 +180,17 @@ fn what_cannot_be_run_is_refused_before_a_machine_starts() {
     run(&mut build).failed(1, &["no busybox", "apt-get install busybox-static", "--root"]);
     run(blockyard().args(["testvm", "build"])).failed(2, &["--output <FILE>"]);
     assert!(!yard.path("x.cpio").exists());
+    fs::write(yard.path("x.cpio"), "what was there").unwrap();
+    run(blockyard().args(["testvm", "build", "--program", "dd,none", "--root", "/", "-o"]).arg(yard.path("x.cpio")))
+        .failed(1, &["no none below /"]);
+    assert_eq!(fs::read(yard.path("x.cpio")).unwrap(), b"what was there");
+
+    // Whoever writes into a FIFO is not waited for.
+    mknodat(CWD, yard.path("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    run(blockyard().args(["testvm", "run"]).arg(yard.path("fifo"))).failed(1, &["the script", "is a FIFO"]);
+    let mut fed = blockyard();
+    fed.args(["testvm", "run", "--backend", "uml", "--initramfs"]).arg(yard.path("fifo")).arg(&script);
+    run(&mut fed).failed(1, &["the initial file system", "is a FIFO"]);
 
     let refused = |arguments: &[&str], words: &[&str]| {
         run(blockyard().args(["testvm", "run"]).args(arguments).current_dir(yard.path(""))).failed(2, words);
@@ -145,6 +237,31 @@ fn scripts_of_blockyards_own_run_on_several_machines_beside_each_other() {
     assert!(yard.path("out/copying-uring/read_8m.log").exists());
     let left: Vec<_> = fs::read_dir(yard.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.len() == 2, "the disk is still there: {left:?}");
+}
+
+/// Links of another root directory mean what they mean there.
+#[test]
+fn no_link_of_another_root_leads_out_of_it() {
+    let yard = Yard::new();
+    let root = yard.path("root");
+    for directory in ["usr/bin", "usr/lib/x86_64-linux-gnu", "real"] {
+        fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    symlink("usr/lib/x86_64-linux-gnu", root.join("lib64")).unwrap();
+    fs::copy("/lib64/ld-linux-x86-64.so.2", root.join("lib64/ld-linux-x86-64.so.2")).unwrap();
+    fs::copy("/bin/dd", root.join("usr/bin/dd")).unwrap();
+    symlink("/bin/busybox", root.join("usr/bin/busybox")).unwrap();
+    symlink("/lib/x86_64-linux-gnu/libc.so.6", root.join("lib64/libc.so.6")).unwrap();
+    let mut build = blockyard();
+    build.args(["testvm", "build", "--program", "dd", "-o"]).arg(yard.path("test.cpio")).arg("--root").arg(&root);
+    run(&mut build).failed(1, &["no busybox"]);
+    fs::remove_file(root.join("usr/bin/busybox")).unwrap();
+    fs::copy("/bin/busybox", root.join("real/busybox")).unwrap();
+    symlink("/real/busybox", root.join("usr/bin/busybox")).unwrap();
+    run(&mut build).failed(1, &["libc.so.6", "dd needs"]);
+    fs::remove_file(root.join("lib64/libc.so.6")).unwrap();
+    fs::copy("/lib/x86_64-linux-gnu/libc.so.6", root.join("lib64/libc.so.6")).unwrap();
+    run(&mut build).succeeded();
 }
 
 /// The archive is a directory here, so that apt is real and needs no network.

@@ -7,7 +7,7 @@ use blockyard_block::comparison::ComparisonError;
 use blockyard_block::conversion::ConversionError;
 use blockyard_block::partition_table::NewTableError;
 use blockyard_block::specification::OpenError;
-use blockyard_block::{FileDiskError, ImageError, ReplacementError, RequestError, explain, printable};
+use blockyard_block::{FileDiskError, ImageError, NamedFileError, ReplacementError, RequestError, explain, printable};
 use std::io;
 use std::path::Path;
 
@@ -57,6 +57,9 @@ pub enum Error {
     /// A file of the host's that was to be read or written.
     #[error(transparent)]
     FileDisk(#[from] FileDiskError),
+    /// A small file of the host's that was to be read.
+    #[error(transparent)]
+    NamedFile(#[from] NamedFileError),
     /// An image's file, or one that it refers to.
     #[error(transparent)]
     Image(#[from] ImageError),

@@ -1,6 +1,6 @@
 //! Debian's kernel for virtual machines, as its package unpacks.
 
-use crate::module_file::{read_module, uncompressed_name};
+use crate::module_file::{read_module_below, uncompressed_name};
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,16 +35,18 @@ impl DebianKernel {
         let image = only_file(&directory.join("boot"), |name| name.starts_with("vmlinuz-"))?;
         let name = image.file_name().unwrap_or_default().to_string_lossy();
         let version = name.trim_start_matches("vmlinuz-").to_owned();
-        let files = module_files(&directory.join("lib/modules").join(&version))?;
+        let tree = directory.join("lib/modules").join(&version);
+        let files = module_files(&tree)?;
         let mut modules = Vec::new();
         for module in wanted {
-            add_module(&files, module, &mut modules)?;
+            add_module((&tree, &files), module, &mut modules)?;
         }
         Ok(Self { version, image, modules })
     }
 }
 
 /// The modules wanted that lie below `directory`, as far as there are any, each after those that it needs.
+/// No link leads out of it.
 ///
 /// # Errors
 /// When the directory cannot be listed, or a module not be read.
@@ -52,14 +54,18 @@ pub fn modules_in(directory: &Path, wanted: &[&str]) -> anyhow::Result<Vec<Modul
     let files = module_files(directory)?;
     let mut modules = Vec::new();
     for module in wanted.iter().filter(|module| files.contains_key(**module)) {
-        add_module(&files, module, &mut modules)?;
+        add_module((directory, &files), module, &mut modules)?;
     }
     Ok(modules)
 }
 
 /// Adds a module after those it depends on, which differ from one kernel to the next. Where they say that they depend
 /// on each other, in a circle, one has to be before the others.
-fn add_module(files: &BTreeMap<String, PathBuf>, name: &str, modules: &mut Vec<Module>) -> anyhow::Result<()> {
+fn add_module(
+    (tree, files): (&Path, &BTreeMap<String, PathBuf>),
+    name: &str,
+    modules: &mut Vec<Module>,
+) -> anyhow::Result<()> {
     // Those whose dependencies come first lie above them.
     let (mut wanted, mut read) = (vec![name.to_owned()], BTreeMap::new());
     while let Some(name) = wanted.pop() {
@@ -71,7 +77,7 @@ fn add_module(files: &BTreeMap<String, PathBuf>, name: &str, modules: &mut Vec<M
             continue;
         }
         let file = files.get(&name).with_context(|| format!("the kernel has no module {name}"))?;
-        let content = read_module(file)?;
+        let content = read_module_below(tree, file)?;
         let mut first = dependencies(&content);
         first.retain(|dependency| *dependency != name && !read.contains_key(dependency));
         read.insert(name.clone(), content);
@@ -90,7 +96,7 @@ fn dependencies(module: &[u8]) -> Vec<String> {
     names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// The modules in a tree, compressed or not, by name.
+/// The modules in a tree, compressed or not, by name: their paths as seen from there.
 fn module_files(tree: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let (mut directories, mut files) = (vec![tree.to_owned()], BTreeMap::new());
     while let Some(directory) = directories.pop() {
@@ -100,7 +106,8 @@ fn module_files(tree: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 directories.push(entry.path());
             } else if let Some(name) = uncompressed_name(&name).and_then(|name| name.strip_suffix(".ko")) {
-                files.insert(name.replace('-', "_"), entry.path());
+                let path = entry.path();
+                files.insert(name.replace('-', "_"), path.strip_prefix(tree).unwrap_or(&path).to_owned());
             }
         }
     }

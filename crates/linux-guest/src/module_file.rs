@@ -2,6 +2,7 @@
 
 use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -32,16 +33,33 @@ pub fn uncompressed_name(name: &str) -> Option<&str> {
 /// # Errors
 /// When the file cannot be read, is not compressed as its name says, or is too large for a module. The error names it.
 pub fn read_module(path: &Path) -> io::Result<Vec<u8>> {
-    content(path).map_err(|error| {
+    named(path, File::open(path).and_then(|file| content(path, file)))
+}
+
+/// The same of one below a directory, out of which no link leads: the directory may be anybody's.
+///
+/// # Errors
+/// As there.
+pub(crate) fn read_module_below(directory: &Path, path: &Path) -> io::Result<Vec<u8>> {
+    let opened = || {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let root = open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let file = File::from(openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?);
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
+    };
+    named(&directory.join(path), opened().and_then(|file| content(path, file)))
+}
+
+fn named(path: &Path, read: io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    read.map_err(|error| {
         let path = path.display();
         io::Error::new(error.kind(), format!("the kernel's module {path} cannot be read: {error}"))
     })
 }
 
-fn content(path: &Path) -> io::Result<Vec<u8>> {
+fn content(path: &Path, file: File) -> io::Result<Vec<u8>> {
     let ending = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let compression = ENDINGS.iter().find(|(known, _)| known[1..] == *ending).map(|(_, compression)| *compression);
-    let file = File::open(path)?;
     match compression {
         None => bounded(file),
         Some(Compression::Xz) => {
@@ -65,6 +83,7 @@ fn bounded(reader: impl Read) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::unix::fs::symlink;
     use std::process::Command;
 
     #[test]
@@ -92,6 +111,20 @@ mod tests {
         for name in ["of-tests.ko", "of-tests.ko.xz", "of-tests.ko.zst"] {
             assert!(read_module(&directory.path().join(name)).unwrap() == expected, "{name}");
         }
+    }
+
+    #[test]
+    fn no_link_of_a_directory_leads_out_of_it() {
+        let place = tempfile::tempdir().unwrap();
+        let (directory, out) = (place.path().join("modules"), place.path().join("out.ko"));
+        fs::create_dir(&directory).unwrap();
+        fs::write(&out, "the host's").unwrap();
+        fs::write(directory.join("own.ko"), "own").unwrap();
+        symlink(&out, directory.join("out.ko")).unwrap();
+        symlink("/own.ko", directory.join("in.ko")).unwrap();
+        let read = |name: &str| read_module_below(&directory, Path::new(name));
+        assert_eq!((read("in.ko").unwrap(), read("own.ko").unwrap()), (b"own".to_vec(), b"own".to_vec()));
+        assert!(read("out.ko").unwrap_err().to_string().contains("modules/out.ko cannot be read"));
     }
 
     #[test]

@@ -3,13 +3,11 @@
 mod share;
 mod text;
 
-use crate::named_file::open_named;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{Engine, shown, size};
+use blockyard_block::{Engine, read_named_text, shown};
 use blockyard_vmm::placement::CpuList;
 use serde::{Deserialize, Serialize};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -156,13 +154,7 @@ impl Configuration {
     /// # Errors
     /// When it cannot be read, or is no configuration: the sentence has the line.
     pub fn read(path: &Path) -> Result<Self> {
-        let file = open_named(path, "the configuration")?;
-        let mut text = String::new();
-        let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-        read.with_context(|| format!("cannot read {}", shown(path)))?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            bail!("{} is no configuration: it has more than {}", shown(path), size::human(FILE_BYTES_MAX));
-        }
+        let text = read_named_text(path, "the configuration", FILE_BYTES_MAX)?;
         Self::from_toml(&text).with_context(|| format!("{} is no configuration", shown(path)))
     }
 

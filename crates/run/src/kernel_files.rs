@@ -1,10 +1,9 @@
 //! The kernel and what it is given, as files that are opened once.
 
 use crate::configuration::Configuration;
-use crate::named_file::open_named;
 use crate::{Audience, own_kernel};
 use anyhow::Result;
-use blockyard_block::shown;
+use blockyard_block::{open_named, shown};
 use blockyard_image::boot_files::BootFiles;
 use blockyard_session::open::OpenOptions;
 use blockyard_vmm::pc::kernel::Kernel;

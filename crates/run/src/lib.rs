@@ -12,7 +12,6 @@ pub mod console;
 mod deadline;
 mod kernel_files;
 mod kvm;
-mod named_file;
 mod own_kernel;
 mod placement;
 pub mod report;

@@ -6,7 +6,7 @@ export PATH=/tools/bin:/bin LD_LIBRARY_PATH=/tools/lib HOME=/tmp
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
-say() { echo "BLOCKYARD-TESTVM $*"; }
+say() { echo "BLOCKYARD-TESTVM $INIT $*"; }
 fail() { say "failed: $*"; poweroff -f; }
 
 for module in /testvm/modules/*.ko; do
@@ -16,8 +16,10 @@ if [ ! -e /testvm/step ]; then
 	echo 'This is a shell of the test VM; programs besides busybox are in /tools/bin.'
 	exec setsid cttyhack sh
 fi
-# STEP, RESULTS (share or console), TAGS and DISKS.
+# STEP, RESULTS (share or console), TAGS and DISKS; INIT and PREPARED, the words by which the host knows this script and
+# `prepared` from what the step prints: of the former, the step is not told.
 . /testvm/step
+rm /testvm/step
 
 if [ "$RESULTS" = share ]; then
 	mkdir -p /import && mount -t virtiofs -o ro testvm /import && mount -t virtiofs results /results ||
@@ -44,7 +46,7 @@ done
 # `prepared`.
 cat >/tmp/run <<END
 figure() { echo "\$1=\$2" >>/results/figures; }
-prepared() { echo 'BLOCKYARD-TESTVM begin' >/dev/console; }
+prepared() { echo 'BLOCKYARD-TESTVM $PREPARED begin' >/dev/console; }
 [ ! -x /tools/bin/dd ] || dd() { /tools/bin/dd "\$@"; }
 . /testvm/variables
 . $script
@@ -59,6 +61,8 @@ else
 	sh -e /tmp/run </dev/null 2>&1
 	code=$?
 fi
+# What still runs would print into the files.
+kill -9 -1
 say "end $code"
 if [ "$RESULTS" = console ]; then
 	for file in *; do

@@ -1,13 +1,13 @@
 //! The initial file system, and what is appended to it for a kernel and a step: the kernel unpacks one archive after
 //! the other.
 
-use crate::guest::Guest;
 use anyhow::{Context, Result, anyhow};
 use blockyard_appliance::tools::program_with_libraries;
-use blockyard_linux_guest::{Archive, BUSYBOX, modules_in};
+use blockyard_block::RootDirectory;
+use blockyard_linux_guest::{Archive, BUSYBOX, Module, modules_in};
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 
 /// What the test VM has besides busybox, and the Debian packages that bring it.
@@ -15,7 +15,11 @@ pub const PROGRAMS: [(&str, &str); 2] = [("dd", "coreutils"), ("fio", "fio")];
 
 const INIT: &str = include_str!("init.sh");
 /// Where programs and busybox are looked for in a root directory.
-const DIRECTORIES: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
+const DIRECTORIES: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+/// Of busybox: those that are there have one or two MiB.
+const PROGRAM_BYTES_MAX: u64 = 64 << 20;
+/// What an error of writing it says.
+const WRITING: &str = "cannot write the initial file system";
 /// What drives disks and shares. What of it a kernel has no module of, it has built in or does without.
 const MODULES: [&str; 10] = [
     "virtio_pci",
@@ -31,28 +35,27 @@ const MODULES: [&str; 10] = [
     "ext2",
 ];
 
-/// Writes the initial file system of busybox, these programs of `root`'s and what they need. Its init runs a step, or a
-/// shell where it is given none.
+/// Writes the initial file system of busybox, these programs of `root`'s and what they need; no link in `root` leads out
+/// of it. Its init runs a step, or a shell where it is given none.
 ///
 /// # Errors
-/// When a program or a library is missing, or the archive cannot be written.
-pub fn write_initramfs(path: &Path, root: &Path, programs: &[&str]) -> Result<()> {
-    let busybox = found(root, "busybox").and_then(|path| fs::read(path).ok());
-    let busybox = busybox.with_context(|| lacking(root, "busybox"))?;
-    let file = File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
-    let mut archive = Archive::new(BufWriter::new(file));
-    let written = add_base(&mut archive, &busybox);
-    written.with_context(|| format!("cannot write {}", path.display()))?;
+/// When a program or a library is missing, or it cannot be written.
+pub fn write_initramfs(to: impl Write, root: &Path, programs: &[&str]) -> Result<()> {
+    let directory = opened(root)?;
+    let busybox = found(&directory, "busybox").with_context(|| lacking(root, "busybox"))?;
+    let busybox = directory.read(&busybox, "the program", PROGRAM_BYTES_MAX)?;
+    let mut archive = Archive::new(BufWriter::new(to));
+    add_base(&mut archive, &busybox).context(WRITING)?;
     let mut names = HashSet::new();
     for program in programs {
-        let file = found(root, program).with_context(|| lacking(root, program))?;
-        for (name, content) in program_with_libraries(&file, root)? {
+        let path = found(&directory, program).with_context(|| lacking(root, program))?;
+        for (name, content) in program_with_libraries(&path, root)? {
             if names.insert(name.clone()) {
-                archive.file(&name, &content).with_context(|| format!("cannot write {}", path.display()))?;
+                archive.file(&name, &content).context(WRITING)?;
             }
         }
     }
-    archive.finish().with_context(|| format!("cannot write {}", path.display()))?;
+    archive.finish().context(WRITING)?;
     Ok(())
 }
 
@@ -66,10 +69,10 @@ fn add_base<W: Write>(archive: &mut Archive<W>, busybox: &[u8]) -> io::Result<()
     archive.file(Path::new("/init"), INIT.as_bytes())
 }
 
-/// The Debian packages of busybox and of these programs, and which of them are not below `root`.
-pub fn missing<'a>(root: &Path, programs: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
-    let wanted = ["busybox"].into_iter().chain(programs.iter().copied());
-    let lacks = wanted.clone().filter(|program| found(root, program).is_none()).collect();
+/// The Debian packages of busybox and of these programs, and which of the programs are not on this machine.
+pub fn missing<'a>(programs: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
+    let (here, wanted) = (RootDirectory::of_this_machine(), ["busybox"].into_iter().chain(programs.iter().copied()));
+    let lacks = wanted.clone().filter(|program| found(&here, program).is_none()).collect();
     (wanted.map(package).collect(), lacks)
 }
 
@@ -88,29 +91,46 @@ fn lacking(root: &Path, program: &str) -> anyhow::Error {
     )
 }
 
-fn found(root: &Path, program: &str) -> Option<PathBuf> {
-    DIRECTORIES.iter().map(|directory| root.join(directory).join(program)).find(|path| path.is_file())
+fn opened(root: &Path) -> Result<RootDirectory> {
+    Ok(if root == Path::new("/") { RootDirectory::of_this_machine() } else { RootDirectory::open(root)? })
 }
 
-/// Writes the initial file system `base` with the kernel's modules and these files, by their absolute paths, after it.
-pub(crate) fn write_with(path: &Path, base: &Path, guest: &Guest, files: &[(&str, &[u8])]) -> Result<()> {
-    let context = || format!("cannot write {}", path.display());
-    let mut file = BufWriter::new(File::create(path).with_context(context)?);
-    let mut base_file = File::open(base).with_context(|| format!("cannot read {}", base.display()))?;
-    io::copy(&mut base_file, &mut file).with_context(context)?;
-    let modules = match &guest.modules {
+/// A program's path in a root directory.
+fn found(root: &RootDirectory, program: &str) -> Option<PathBuf> {
+    let mut paths = DIRECTORIES.iter().map(|directory| Path::new(directory).join(program));
+    paths.find(|path| root.open_file(path, "the program").is_ok())
+}
+
+/// Writes the initial file system `base`, and the kernel's modules after it.
+pub(crate) fn write_with_modules(to: &File, base: &File, modules: Option<&Path>) -> Result<()> {
+    copy(base, to)?;
+    let modules = match modules {
         Some(directory) => modules_in(directory, &MODULES)?,
         None => Vec::new(),
     };
-    let mut archive = Archive::new(file);
-    for (index, module) in modules.iter().enumerate() {
-        // By name, they are in the order in which they are loaded.
-        let name = format!("/testvm/modules/{index:02}-{}.ko", module.name);
-        archive.file(Path::new(&name), &module.content).with_context(context)?;
-    }
+    // By name, they are in the order in which they are loaded.
+    let name = |(index, module): (usize, &Module)| format!("/testvm/modules/{index:02}-{}.ko", module.name);
+    let names: Vec<_> = modules.iter().enumerate().map(name).collect();
+    append(to, names.iter().map(String::as_str).zip(modules.iter().map(|module| &*module.content)))
+}
+
+/// Writes the initial file system `base`, and these files, by their absolute paths, after it.
+pub(crate) fn write_with_files(to: &File, base: &File, files: &[(&str, &[u8])]) -> Result<()> {
+    copy(base, to)?;
+    append(to, files.iter().copied())
+}
+
+/// From its begin.
+fn copy(mut from: &File, mut to: &File) -> Result<()> {
+    from.rewind().and_then(|()| io::copy(&mut from, &mut to)).context(WRITING)?;
+    Ok(())
+}
+
+fn append<'a>(to: &File, files: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<()> {
+    let mut archive = Archive::new(BufWriter::new(to));
     for (name, content) in files {
-        archive.file(Path::new(name), content).with_context(context)?;
+        archive.file(Path::new(name), content).context(WRITING)?;
     }
-    archive.finish().with_context(context)?;
+    archive.finish().context(WRITING)?;
     Ok(())
 }

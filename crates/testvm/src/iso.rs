@@ -1,10 +1,11 @@
 //! The test VM as a CD that boots on machines of other people's: GRUB 2, a kernel, and the initial file system.
 
 use crate::guest::Guest;
-use crate::initramfs::write_with;
+use crate::initramfs::write_with_modules;
 use anyhow::{Context, Result, anyhow, bail};
-use std::fs;
-use std::io::ErrorKind;
+use blockyard_block::{open_named, private_directory};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::Command;
 
@@ -18,15 +19,15 @@ const WORDS_MAX: usize = 600;
 const FIRMWARE: [(&str, &str, &str); 2] =
     [("BIOS", "/usr/lib/grub/i386-pc", "grub-pc-bin"), ("UEFI", "/usr/lib/grub/x86_64-efi", "grub-efi-amd64-bin")];
 
-/// Writes a CD that boots this kernel with the initial file system `initramfs`, the kernel's modules and these words,
+/// Writes a CD to a new file, which boots this kernel with the initial file system `initramfs`, the kernel's modules and these words,
 /// its menu and its console on the first serial port; to GRUB's shell, the words have to be plain. Gives back what does
 /// not start it: a firmware, and the package that is missing for that.
 ///
 /// # Errors
 /// When GRUB's programs are not there, or the CD cannot be written.
 pub fn write_iso(
-    path: &Path,
-    initramfs: &Path,
+    mut to: &File,
+    initramfs: &File,
     guest: &Guest,
     append: &str,
 ) -> Result<Vec<(&'static str, &'static str)>> {
@@ -34,16 +35,15 @@ pub fn write_iso(
     if missing.len() == FIRMWARE.len() {
         return Err(lacking());
     }
-    // Beside its name, and renamed when it is whole.
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let context = || format!("cannot write {}", path.display());
-    let scratch = tempfile::tempdir_in(parent).with_context(context)?;
+    let context = "cannot write the CD";
+    let scratch = private_directory(|_| true).context("making a directory")?;
     let (tree, made) = (scratch.path().join("tree"), scratch.path().join("made.iso"));
-    fs::create_dir_all(tree.join("boot/grub")).with_context(context)?;
-    fs::write(tree.join("boot/grub/grub.cfg"), menu(append)).with_context(context)?;
-    fs::copy(&guest.kernel, tree.join("vmlinuz"))
-        .with_context(|| format!("cannot read the kernel {}", guest.kernel.display()))?;
-    write_with(&tree.join("test.cpio"), initramfs, guest, &[])?;
+    fs::create_dir_all(tree.join("boot/grub")).context(context)?;
+    fs::write(tree.join("boot/grub/grub.cfg"), menu(append)).context(context)?;
+    let mut kernel = open_named(&guest.kernel, "the kernel")?;
+    io::copy(&mut kernel, &mut File::create(tree.join("vmlinuz")).context(context)?).context(context)?;
+    let file = File::create(tree.join("test.cpio")).context(context)?;
+    write_with_modules(&file, initramfs, guest.modules.as_deref())?;
     let output = Command::new(PROGRAM).arg("--output").arg(&made).arg(&tree).output();
     let output = output.map_err(|error| match error.kind() {
         ErrorKind::NotFound => lacking(),
@@ -54,7 +54,7 @@ pub fn write_iso(
         let last = words.trim().chars().rev().take(WORDS_MAX).collect::<Vec<_>>().into_iter().rev();
         bail!("{PROGRAM} has failed ({}): it needs {PACKAGES}", last.collect::<String>());
     }
-    fs::rename(&made, path).with_context(context)?;
+    io::copy(&mut File::open(&made).context(context)?, &mut to).context(context)?;
     Ok(missing.into_iter().map(|&(firmware, _, package)| (firmware, package)).collect())
 }
 

@@ -2,8 +2,7 @@
 
 use crate::shipped::Shipped;
 use anyhow::{Context, Result, bail};
-use blockyard_block::{OpenedFile, shown};
-use std::io::Read;
+use blockyard_block::{read_named_text, shown};
 use std::path::Path;
 
 /// More is no script.
@@ -44,10 +43,7 @@ impl Script {
     /// # Errors
     /// When it cannot be read, or has no steps.
     pub fn read(path: &Path) -> Result<Self> {
-        let opened = OpenedFile::open(path, true)?;
-        let mut text = String::new();
-        let read = opened.file().take(SCRIPT_BYTES_MAX + 1).read_to_string(&mut text);
-        read.with_context(|| format!("cannot read {}", shown(path)))?;
+        let text = read_named_text(path, "the script", SCRIPT_BYTES_MAX)?;
         Self::new(text).with_context(|| format!("{} is no script of steps", shown(path)))
     }
 

@@ -45,7 +45,7 @@ impl Tool {
 
 fn files(tool: &Tool, search: &LibrarySearch, installed: &Installed) -> Result<Vec<BundleFile>, ToolError> {
     let path = tool.find().ok_or(ToolError::Missing { program: tool.program, package: tool.package })?;
-    let program = read(&path)?;
+    let program = search.read(&path).map_err(|error| unreadable(&path, error))?;
     let mut files = Vec::new();
     if let Some(interpreter) = &program.needs.interpreter {
         let content = fs::read(interpreter).map_err(|error| unreadable(interpreter, error))?;
@@ -88,17 +88,18 @@ fn add_with_libraries(
     Ok(())
 }
 
-/// A program out of the root directory `root`, with its loader and the libraries that it needs, for a guest's initial
-/// file system: names, such as `tools/bin/dd` and `tools/lib/libc.so.6`, and contents. Nobody is executed.
+/// The program at the absolute path `program` in the root directory `root`, with its loader and the libraries that it
+/// needs, for a guest's initial file system: names, such as `tools/bin/dd` and `tools/lib/libc.so.6`, and contents.
+/// Nobody is executed, and no link leads out of `root`.
 ///
 /// # Errors
 /// When one of them is missing or broken.
 pub fn program_with_libraries(program: &Path, root: &Path) -> Result<Vec<(PathBuf, Vec<u8>)>, ToolError> {
-    let search = LibrarySearch::of_root(root);
-    let found = read(program)?;
+    let search = LibrarySearch::of_root(root).map_err(|error| unreadable(root, io::Error::other(error)))?;
+    let found = search.read(program).map_err(|error| unreadable(program, error))?;
     let mut files = Vec::new();
     if let Some(interpreter) = &found.needs.interpreter {
-        // By its name: in another root directory, its path may be a link that leads out.
+        // By its name: where packages are only unpacked, the links may be missing by which its path leads to it.
         let name = interpreter.file_name().unwrap_or_default().to_string_lossy();
         let needed_by = program.display().to_string();
         let loader = search.find(&name, &OwnDirectories::default());
@@ -108,10 +109,6 @@ pub fn program_with_libraries(program: &Path, root: &Path) -> Result<Vec<(PathBu
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     add_with_libraries(found, &name, &[], &search, &mut files)?;
     Ok(files.into_iter().map(|BundleFile { name, content }| (name, content)).collect())
-}
-
-fn read(path: &Path) -> Result<Found, ToolError> {
-    Found::read(path).map_err(|error| unreadable(path, error))
 }
 
 fn unreadable(path: &Path, error: io::Error) -> ToolError {

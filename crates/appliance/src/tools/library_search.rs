@@ -2,16 +2,17 @@
 //! what it is made of: /etc/ld.so.conf.
 
 use super::elf::{self, Needs};
+use blockyard_block::{NamedFileError, RootDirectory, read_named};
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Directories that are searched last: ld.so's own, on distributions of every kind.
 const USUAL: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 const CONFIGURATION: &str = "/etc/ld.so.conf";
-/// Bytes of a configuration file, depth of inclusion, and directories in all that are looked at.
+/// Bytes of a configuration file that is looked at, depth of inclusion, and directories in all.
 const CONFIGURATION_BYTES_MAX: u64 = 64 << 10;
 const INCLUSION_DEPTH_MAX: u32 = 4;
 const DIRECTORIES_MAX: usize = 256;
@@ -23,29 +24,30 @@ pub(crate) struct Found {
     pub(crate) path: PathBuf,
     pub(crate) content: Vec<u8>,
     pub(crate) needs: Needs,
+    /// Where it lies: the directory, without links.
+    origin: PathBuf,
 }
 
 impl Found {
-    /// Reads a program or library.
-    pub(crate) fn read(path: &Path) -> io::Result<Self> {
-        let mut content = Vec::new();
-        let length = File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut content)? as u64;
-        if length > FILE_BYTES_MAX {
-            return Err(io::Error::other("it is too large"));
-        }
+    /// Reads a program or library of a root directory's, as its paths are there.
+    pub(crate) fn read(root: &RootDirectory, path: &Path) -> io::Result<Self> {
+        let content = root.read(path, "the program", FILE_BYTES_MAX).map_err(|error| match error {
+            NamedFileError::Unreadable { source, .. } => source,
+            error => io::Error::other(error),
+        })?;
         let needs = elf::needs(&content).map_err(io::Error::other)?;
-        Ok(Self { path: path.to_owned(), content, needs })
+        let file = root.resolve(path).unwrap_or_else(|_| path.to_owned());
+        let origin = file.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(Self { path: path.to_owned(), content, needs, origin })
     }
 
     /// The directories that its libraries are searched in first: before those that the environment names, and after.
     /// `above` are the former of what needs it, which count for it too unless it has its own.
     pub(crate) fn own_directories(&self, above: &[PathBuf]) -> OwnDirectories {
-        let origin = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
-        let origin = origin.parent().unwrap_or(Path::new("/"));
-        let runpath = directories(&self.needs.runpath, origin);
+        let runpath = directories(&self.needs.runpath, &self.origin);
         // DT_RPATH is nothing where there is a DT_RUNPATH.
         let rpath = if self.needs.runpath.is_empty() {
-            directories(&self.needs.rpath, origin)
+            directories(&self.needs.rpath, &self.origin)
                 .into_iter()
                 .chain(above.iter().cloned())
                 .take(DIRECTORIES_MAX)
@@ -72,30 +74,37 @@ fn directories(list: &str, origin: &Path) -> Vec<PathBuf> {
     each.filter(|text| text.starts_with('/') && !text.contains('$')).take(DIRECTORIES_MAX).map(PathBuf::from).collect()
 }
 
-/// The directories of this machine.
+/// Where a machine has its libraries.
 pub(crate) struct LibrarySearch {
+    root: RootDirectory,
     environment: Vec<PathBuf>,
     usual: Vec<PathBuf>,
 }
 
 impl LibrarySearch {
-    /// As the environment and the configuration say.
+    /// Of this machine, as the environment and the configuration say.
     pub(crate) fn of_this_machine() -> Self {
         let environment = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
         let mut usual = Vec::new();
         configured(Path::new(CONFIGURATION), INCLUSION_DEPTH_MAX, &mut usual);
         usual.extend(USUAL.map(PathBuf::from));
-        Self { environment: directories(&environment, Path::new("/")), usual }
+        let environment = directories(&environment, Path::new("/"));
+        Self { root: RootDirectory::of_this_machine(), environment, usual }
     }
 
     /// The usual directories of the machine whose root directory this is; of another machine's, its configuration is
     /// not looked at.
-    pub(crate) fn of_root(root: &Path) -> Self {
+    pub(crate) fn of_root(root: &Path) -> Result<Self, NamedFileError> {
         if root == Path::new("/") {
-            return Self::of_this_machine();
+            return Ok(Self::of_this_machine());
         }
-        let below = |directory: &str| root.join(directory.trim_start_matches('/'));
-        Self { environment: Vec::new(), usual: USUAL.into_iter().map(below).collect() }
+        let usual = USUAL.map(PathBuf::from).into();
+        Ok(Self { root: RootDirectory::open(root)?, environment: Vec::new(), usual })
+    }
+
+    /// Reads a program or library of that machine's.
+    pub(crate) fn read(&self, path: &Path) -> io::Result<Found> {
+        Found::read(&self.root, path)
     }
 
     /// The library `name`, for somebody with these directories. What has the name and is none, or another machine's, is
@@ -105,18 +114,14 @@ impl LibrarySearch {
             return None;
         }
         let all = own.rpath.iter().chain(&self.environment).chain(&own.runpath).chain(&self.usual);
-        all.map(|directory| directory.join(name)).find_map(|path| Found::read(&path).ok())
+        all.map(|directory| directory.join(name)).find_map(|path| self.read(&path).ok())
     }
 }
 
 /// Adds the directories that a configuration file names, and those that it includes.
 fn configured(file: &Path, depth: u32, into: &mut Vec<PathBuf>) {
-    let mut bytes = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(CONFIGURATION_BYTES_MAX).read_to_end(&mut bytes));
-    if read.is_err() {
-        // Many machines have none.
-        return;
-    }
+    // Many machines have none.
+    let Ok(bytes) = read_named(file, "the configuration", CONFIGURATION_BYTES_MAX) else { return };
     let text = String::from_utf8_lossy(&bytes);
     for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
         if let Some(pattern) = line.strip_prefix("include ") {
@@ -148,6 +153,7 @@ fn included(pattern: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     #[test]
     fn configuration_files_include_others() {
@@ -180,7 +186,10 @@ mod tests {
         [&first, &second].iter().for_each(|path| fs::create_dir(path).unwrap());
         fs::write(first.join("lib.so"), "GROUP ( libc.so.6 )").unwrap();
         fs::copy("/proc/self/exe", second.join("lib.so")).unwrap();
-        let search = LibrarySearch { environment: vec![first], usual: vec![second.clone()] };
+        // Whoever writes into it is not waited for.
+        mknodat(CWD, first.join("other.so"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let usual = vec![second.clone()];
+        let search = LibrarySearch { environment: vec![first], usual, ..LibrarySearch::of_this_machine() };
         let found = search.find("lib.so", &OwnDirectories::default()).unwrap();
         assert_eq!(found.path, second.join("lib.so"));
         assert!(search.find("other.so", &OwnDirectories::default()).is_none());

@@ -1,12 +1,11 @@
 //! Where a replacement file goes, and what it replaces.
 
 use super::ReplacementError;
+use crate::named_file::is_without_a_name;
 use crate::place::{Place, is_for_devices, is_mount_root};
 use crate::users::has_number;
 use crate::{FileDisk, FileOptions};
-use rustix::fs::{
-    Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, accessat, fstat, fstatfs, openat, statx,
-};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, accessat, fstat, openat, statx};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::File;
@@ -117,7 +116,7 @@ pub fn refuse_missing_device(path: &Path) -> Result<(), ReplacementError> {
 pub fn refuse_strangers(opened: impl AsFd, path: &Path) -> Result<(), ReplacementError> {
     let failed = |error: io::Error| ReplacementError::new("look at", path, error);
     // A pipe without a name, as a shell makes them, lies nowhere that anybody could put it.
-    if fstatfs(&opened).map_err(|errno| failed(errno.into()))?.f_type == PIPEFS_MAGIC {
+    if is_without_a_name(&opened).map_err(failed)? {
         return Ok(());
     }
     let owner = fstat(&opened).map_err(|errno| failed(errno.into()))?.st_uid;
@@ -127,9 +126,6 @@ pub fn refuse_strangers(opened: impl AsFd, path: &Path) -> Result<(), Replacemen
         false => Ok(()),
     }
 }
-
-/// What statfs(2) says of a pipe without a name.
-const PIPEFS_MAGIC: rustix::fs::FsWord = 0x5049_5045;
 
 /// Whether a file of this owner may have been put there to be written by somebody else, by the rule that the kernel has
 /// for files that a program would create (`proc_sys_fs(5)`, `protected_regular`).

@@ -1,11 +1,12 @@
 //! `blockyard testvm build`.
 
 use anyhow::{Context, Result};
-use blockyard_block::private_directory;
+use blockyard_block::{ReplacementFile, private_directory, shown};
 use blockyard_command_line::terminal;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_testvm::{Guest, PROGRAMS, missing, unpacked, write_initramfs, write_iso};
 use clap::Args;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Make the test VM's initial file system: busybox, dd, fio, and the libraries that they need.
@@ -55,21 +56,28 @@ impl BuildArgs {
             );
         }
         let programs: Vec<_> = self.program.iter().map(String::as_str).collect();
-        let scratch = private_directory(|_| true).context("making a directory")?;
-        let initramfs = self.output.clone().unwrap_or_else(|| scratch.path().join("test.cpio"));
+        let new = |path: &Option<PathBuf>| path.as_deref().map(ReplacementFile::create).transpose();
+        let (new_initramfs, new_iso) = (new(&self.output)?, new(&self.iso)?);
+        let initramfs = match &new_initramfs {
+            Some(new) => new.file().try_clone(),
+            None => private_directory(|_| true).and_then(|directory| tempfile::tempfile_in(directory.path())),
+        }
+        .context("making a file")?;
         match &self.root {
-            Some(root) => {
-                let root = root.canonicalize().with_context(|| format!("cannot read the root {}", root.display()))?;
-                write_initramfs(&initramfs, &root, &programs)?;
-            }
+            Some(root) => write_initramfs(&initramfs, root, &programs)?,
             None => write_own(&initramfs, &programs, self.packages)?,
         }
-        let (Some(iso), Some(kernel)) = (&self.iso, &self.kernel) else { return Ok(()) };
-        let guest = Guest::at(kernel);
-        let guest = Guest { modules: self.modules.clone().or(guest.modules), ..guest };
-        for (firmware, package) in write_iso(iso, &initramfs, &guest, self.append.as_deref().unwrap_or(""))? {
-            terminal::say(&format!("{} does not start by {firmware}: {package} is not installed", iso.display()));
+        if let (Some(iso), Some(kernel)) = (&new_iso, &self.kernel) {
+            let guest = Guest::at(kernel);
+            let guest = Guest { modules: self.modules.clone().or(guest.modules), ..guest };
+            for (firmware, package) in
+                write_iso(iso.file(), &initramfs, &guest, self.append.as_deref().unwrap_or_default())?
+            {
+                let path = shown(iso.path());
+                terminal::say(&format!("{path} does not start by {firmware}: {package} is not installed"));
+            }
         }
+        [new_initramfs, new_iso].into_iter().flatten().try_for_each(|new| new.commit(false))?;
         Ok(())
     }
 }
@@ -84,13 +92,12 @@ fn is_plain(letter: char) -> bool {
 ///
 /// # Errors
 /// When packages cannot be had, or the file not be written.
-pub fn write_own(path: &Path, programs: &[&str], wants_packages: bool) -> Result<()> {
-    let here = Path::new("/");
-    let (packages, lacks) = missing(here, programs);
+pub fn write_own(to: &File, programs: &[&str], wants_packages: bool) -> Result<()> {
+    let (packages, lacks) = missing(programs);
     if lacks.is_empty() && !wants_packages {
-        return write_initramfs(path, here, programs);
+        return write_initramfs(to, Path::new("/"), programs);
     }
     let why = if lacks.is_empty() { String::new() } else { format!(", as {} is not installed", lacks.join(", ")) };
     terminal::say(&format!("fetching the packages {}{why}", packages.join(", ")));
-    write_initramfs(path, unpacked(&packages)?.path(), programs)
+    write_initramfs(to, unpacked(&packages)?.path(), programs)
 }

@@ -2,25 +2,24 @@
 
 use super::build::write_own;
 use super::shown;
-use super::variant::{Variant, VariantArgs, labels, results_directory};
+use super::variant::{Variant, VariantArgs, labels};
 use crate::bench::yard::{LENGTH_BYTES_MAX, Yard};
 use crate::run::args::BackendArg;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{private_directory, size};
+use blockyard_block::{open_named, private_directory, size};
 use blockyard_command_line::progress::Line;
 use blockyard_command_line::signals::EndSignals;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_command_line::{terminal, time};
 use blockyard_run::configuration::Share;
 use blockyard_run::{Configuration, check_fit};
-use blockyard_testvm::{Guest, PROGRAMS, ResultsBy, Script, Shipped, StepResult, TestVm, Variable};
+use blockyard_testvm::{Guest, Output, PROGRAMS, ResultsBy, Script, Shipped, StepResult, TestVm, Variable};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::fs;
 use std::num::NonZeroU32;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Of the disk that is made where none is named.
@@ -88,8 +87,9 @@ pub struct TestvmRunArgs {
     /// A variable for the script, such as RUNTIME=5; may be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<Variable>,
-    /// Directory that the guest has at /mnt/TAG, with ro for reading only; may be repeated.
-    #[arg(long, value_name = "DIR:TAG[,ro]")]
+    /// Directory that the guest has at /mnt/TAG: for reading only (ro), or to write no more than SIZE into it each time
+    /// that it boots; may be repeated.
+    #[arg(long, value_name = "DIR:TAG[,ro][,limit=SIZE]")]
     share: Vec<Share>,
     /// How the script goes in and results come back: by a shared directory, or with the initial file system and over
     /// the console, which takes no driver.
@@ -142,36 +142,48 @@ impl TestvmRunArgs {
         let variants = self.variants.variants();
         let labels = labels(&variants);
         let scratch = private_directory(|_| true).context("making a directory")?;
-        let mut vm = self.test_vm(scratch.path())?;
+        let mut vm = self.test_vm()?;
         let (yard, disks) = self.disks(Shipped::all().any(|shipped| shipped.text == script.text()), &variants)?;
-        let output = vm.output.clone();
+        let output = self.output.clone().unwrap_or_else(|| scratch.path().join("results"));
+        let all = Output::at(&output)?;
+        let outputs = labels.iter().map(|label| match label.as_str() {
+            "" => Output::at(&output),
+            label => all.below(&label.replace(' ', "-")),
+        });
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
         let (line, signals) = (Line::hidden(), EndSignals::catch()?);
         line.show();
         let watch = &mut || if signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let mut outcomes = Vec::new();
-        'steps: for step in &steps {
-            for (machine, (&variant, label)) in variants.iter().zip(&labels).enumerate() {
-                line.set_count(outcomes.len(), steps.len() * variants.len(), &format!("{step} {label}"));
-                let served = variant.disks(&disks)?;
-                vm.machine.disks.clone_from(&served.disks);
-                vm.machine.engine = variant.engine();
-                vm.output = results_directory(&output, label);
-                fs::create_dir_all(&vm.output).with_context(|| format!("cannot make {}", vm.output.display()))?;
-                let Some(result) = vm.step(&script, step, watch)? else { break 'steps };
-                outcomes.push(Outcome { variant, result, machine });
+        let mut run_all = || {
+            for step in &steps {
+                for (machine, ((&variant, label), output)) in variants.iter().zip(&labels).zip(&outputs).enumerate() {
+                    line.set_count(outcomes.len(), steps.len() * variants.len(), &format!("{step} {label}"));
+                    let served = variant.disks(&disks)?;
+                    vm.machine.disks.clone_from(&served.disks);
+                    vm.machine.engine = variant.engine();
+                    let Some(result) = vm.step(&script, step, output, watch)? else { return Ok(()) };
+                    outcomes.push(Outcome { variant, result, machine });
+                }
             }
-        }
+            Ok(())
+        };
+        let ran: Result<()> = run_all();
         line.clear();
         drop(yard);
-        let text = match (self.json, &labels[..]) {
-            (true, _) => terminal::json(&serde_json::json!({ "steps": outcomes }))?,
-            (false, [_]) => shown::steps(&outcomes),
-            (false, labels) => shown::matrix(&outcomes, labels),
-        };
-        terminal::print(text.trim_end())?;
+        // What there is of a test that was cut short is not lost.
+        if ran.is_ok() || !outcomes.is_empty() {
+            let text = match (self.json, &labels[..]) {
+                (true, _) => terminal::json(&serde_json::json!({ "steps": outcomes }))?,
+                (false, [_]) => shown::steps(&outcomes),
+                (false, labels) => shown::matrix(&outcomes, labels),
+            };
+            terminal::print(text.trim_end())?;
+        }
         if let Some(name) = signals.name() {
             bail!("stopped by {name}");
         }
+        ran?;
         match outcomes.iter().filter(|outcome| outcome.result.failed.is_some()).count() {
             0 => Ok(()),
             failed => bail!("{failed} of {} steps failed", outcomes.len()),
@@ -213,7 +225,7 @@ impl TestvmRunArgs {
         Ok((Some(yard), vec![disk]))
     }
 
-    fn test_vm(&self, scratch: &Path) -> Result<TestVm> {
+    fn test_vm(&self) -> Result<TestVm> {
         let machine = Configuration {
             backend: self.backend.into(),
             kernel: self.kernel.clone(),
@@ -233,19 +245,18 @@ impl TestvmRunArgs {
             .map_err(|error| UsageError(error.to_string()))?;
         let guest = Guest::of(&machine, self.modules.clone())?;
         let initramfs = match &self.initramfs {
-            Some(file) => file.clone(),
+            Some(file) => open_named(file, "the initial file system")?,
             None => {
-                let file = scratch.join("test.cpio");
+                let scratch = private_directory(|_| true).context("making a directory")?;
+                let file = tempfile::tempfile_in(scratch.path()).context("making a file")?;
                 write_own(&file, &PROGRAMS.map(|(name, _)| name), false)?;
                 file
             }
         };
-        let output = self.output.clone().unwrap_or_else(|| scratch.join("results"));
         let results = match self.results {
             ResultsArg::Share => ResultsBy::Share,
             ResultsArg::Console => ResultsBy::Console,
         };
-        let program = std::env::current_exe().context("finding this program's own file")?;
-        Ok(TestVm { program, machine, guest, initramfs, results, variables: self.set.clone(), output })
+        TestVm::new(machine, &guest, &initramfs, results, self.set.clone())
     }
 }

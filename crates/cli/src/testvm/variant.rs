@@ -10,7 +10,6 @@ use blockyard_run::configuration::{DiskBus, EngineName, GuestDisk};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// How the guest's disks are had. What is said several times makes machines to compare.
@@ -166,7 +165,8 @@ impl Variant {
         let rights = if name.is_read_only() { "" } else { ",rw" };
         let whole = name.without_partition();
         let whole = self.engine.map_or(whole.clone(), |engine| whole.or_engine(engine.into()));
-        let directory = private_directory(|_| true).context("making a directory")?;
+        // A disk's name is text, and a socket's is short.
+        let directory = private_directory(|place| place.to_str().is_some()).context("making a directory")?;
         let socket = directory.path().join("disk");
         let export = format!("{number}={}{rights}", socket.display());
         let mut arguments = vec![OsStr::new("--partition"), OsStr::new(&export)];
@@ -195,9 +195,4 @@ fn no_partition(name: &DiskSpecification) -> UsageError {
     UsageError(format!(
         "--session: {name} is no partition, and only those are served through a door: name one (FILE,partition=1), or leave --disk out"
     ))
-}
-
-/// Where a script's results go: a directory of its own for each of several variants.
-pub fn results_directory(output: &Path, label: &str) -> PathBuf {
-    if label.is_empty() { output.to_owned() } else { output.join(label.replace(' ', "-")) }
 }

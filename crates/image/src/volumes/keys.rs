@@ -1,13 +1,11 @@
 //! Keys of encrypted volumes. They are in no argument, message or log.
 
-use crate::error::{Context, Error, Result, refuse};
-use blockyard_block::{Remedy, shown};
+use crate::error::{Error, Result};
+use blockyard_block::{Remedy, read_named};
 use blockyard_protocol::appliance::Volume;
 use blockyard_protocol::volume_name::kernel_name;
 use std::cell::RefCell;
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 /// Longest key: it goes to the appliance in one message.
@@ -28,12 +26,7 @@ impl Key {
     /// # Errors
     /// When it cannot be read, or is too long.
     pub fn read(path: &Path) -> Result<Self> {
-        let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(KEY_BYTES_MAX + 1).read_to_end(&mut bytes));
-        read.with_context(|| format!("cannot read the key file {}", shown(path)))?;
-        if bytes.len() as u64 > KEY_BYTES_MAX {
-            refuse!("the key file {} is longer than {} KiB", shown(path), KEY_BYTES_MAX >> 10);
-        }
+        let mut bytes = read_named(path, "the key file", KEY_BYTES_MAX)?;
         let is_line =
             bytes.ends_with(b"\n") && !bytes[..bytes.len() - 1].contains(&b'\n') && std::str::from_utf8(&bytes).is_ok();
         if is_line {
@@ -154,6 +147,6 @@ mod tests {
             assert_eq!(Key::read(&path).unwrap().bytes(), wanted);
         }
         std::fs::write(&path, vec![0; KEY_BYTES_MAX as usize + 1]).unwrap();
-        assert!(Key::read(&path).unwrap_err().to_string().contains("32 KiB"));
+        assert!(Key::read(&path).unwrap_err().to_string().contains("more than 32K bytes"));
     }
 }
