@@ -21,8 +21,9 @@ use blockyard_block::unchangeable;
 use machine::{Ended, Given, Machine};
 use serde::Serialize;
 use std::fs;
+use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What to measure.
@@ -111,6 +112,7 @@ pub fn run(bench: &KbuildBench, mut watch: impl FnMut(usize, usize, &str) -> Con
     fs::create_dir_all(&bench.logs).with_context(context)?;
     // Shares know directories by names that mean the same wherever they are looked at, and whoever looks.
     let logs = unchangeable(&bench.logs).with_context(context)?;
+    remove_logs(&logs).with_context(context)?;
     let bench = &KbuildBench { logs, ..bench.clone() };
     let given = Given::new(bench, directory.path())?;
     let mut results = KbuildResults::new(bench);
@@ -135,4 +137,53 @@ pub fn run(bench: &KbuildBench, mut watch: impl FnMut(usize, usize, &str) -> Con
     }
     results.base = results.find_base();
     Ok(results)
+}
+
+/// Removes the logs of an earlier measurement, so that none of them is taken for one of this, however that ends.
+fn remove_logs(logs: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(logs)? {
+        let entry = entry?;
+        if !entry.file_name().to_str().is_some_and(is_of_a_run) {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a log is called so, or the directory of a run's: BACKEND-VCPUS-PLACE-ROUND.
+fn is_of_a_run(name: &str) -> bool {
+    let words: Vec<_> = name.strip_suffix(".log").unwrap_or(name).split('-').collect();
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let [backend, vcpus, placement, round] = words[..] else { return false };
+    [Backend::Kvm, Backend::Uml].iter().any(|known| known.name() == backend)
+        && [Placement::Shared, Placement::Disjoint].iter().any(|known| known.name() == placement)
+        && is_number(vcpus)
+        && is_number(round)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_of_an_earlier_measurement_go_and_nothing_else() {
+        let logs = tempfile::tempdir().unwrap();
+        let at = |name: &str| logs.path().join(name);
+        for name in
+            ["kvm-12-shared-3.log", "uml-1-disjoint-1.log", "kvm-1-shared.log", "notes-1-shared-1", "uml-x-shared-1"]
+        {
+            fs::write(at(name), "").unwrap();
+        }
+        fs::create_dir(at("kvm-12-shared-3")).unwrap();
+        fs::write(at("kvm-12-shared-3/build.log"), "").unwrap();
+        remove_logs(logs.path()).unwrap();
+        let mut left: Vec<_> = fs::read_dir(logs.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["kvm-1-shared.log", "notes-1-shared-1", "uml-x-shared-1"]);
+    }
 }

@@ -1,17 +1,20 @@
 //! A machine of `blockyard run` as a process, whose console is read and kept.
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use blockyard_block::wait_ready;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often to look whether the machine has ended, or is to.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How often to look whether the machine is to end: a signal, too, ends a wait, if this thread gets it.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a machine may take to end that was asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Of what a machine says when it fails, an error repeats so many characters.
@@ -28,6 +31,8 @@ const LOG_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 pub struct MachineProcess {
     child: Child,
+    /// Readable when it has ended.
+    ended: OwnedFd,
     errors: File,
     reader: Option<JoinHandle<()>>,
 }
@@ -76,8 +81,10 @@ impl MachineProcess {
         let errors = tempfile::tempfile_in(directory).context("making a file")?;
         command.args(["--ends-with", &std::process::id().to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone().context("making a file")?);
-        let child = command.spawn().context("cannot run this program again")?;
-        let mut machine = Self { child, errors, reader: None };
+        let mut child = command.spawn().context("cannot run this program again")?;
+        let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| _ = child.kill());
+        let ended = ended.context("watching the machine")?;
+        let mut machine = Self { child, ended, errors, reader: None };
         let console = machine.child.stdout.take().context("a machine without a console")?;
         machine.reader = Some(thread::spawn(move || read(console, log, hear)));
         Ok(machine)
@@ -88,12 +95,11 @@ impl MachineProcess {
     /// # Errors
     /// When it cannot be waited for.
     pub fn until_it_ends(mut self, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Option<MachineEnd>> {
-        while self.child.try_wait().context("waiting for the machine")?.is_none() {
+        while !self.has_ended(LOOK_INTERVAL)? {
             if watch().is_break() {
-                self.end();
+                self.end()?;
                 return Ok(None);
             }
-            thread::sleep(LOOK_INTERVAL);
         }
         let status = self.child.wait().context("waiting for the machine")?;
         if let Some(reader) = self.reader.take() {
@@ -106,15 +112,23 @@ impl MachineProcess {
         Ok(Some(MachineEnd { words, status }))
     }
 
+    /// Whether it has ended, or does so within this time; a signal ends the wait, too.
+    fn has_ended(&self, wait: Duration) -> Result<bool> {
+        let mut ended = [PollFd::new(&self.ended, PollFlags::IN)];
+        wait_ready(&mut ended, Some(wait)).context("waiting for the machine")?;
+        Ok(!ended[0].revents().is_empty())
+    }
+
     /// Asks it to end, and sees that it does.
-    fn end(&mut self) {
-        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
-            // It may be gone already.
-            _ = kill_process(pid, Signal::TERM);
-        }
+    fn end(&mut self) -> Result<()> {
+        // It may be gone already.
+        _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
-            thread::sleep(LOOK_INTERVAL);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.has_ended(left)? || left.is_zero() {
+                return Ok(());
+            }
         }
     }
 }
@@ -164,6 +178,20 @@ mod tests {
         assert_eq!(end("Illegal\ninstruction\n", 4), "Illegal instruction");
         assert_eq!(end("", 9), "its process ended by signal: 9 (SIGKILL)");
         assert_eq!(end(&"x".repeat(1000), 1 << 8).len(), WORDS_MAX);
+    }
+
+    /// However seldom it is looked whether the machine is to end.
+    #[test]
+    fn a_machine_that_ends_is_noticed_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        // What is added to the arguments is nothing to it.
+        command.args(["-c", "echo hello; exit 3", "sh"]);
+        let process =
+            MachineProcess::start(&mut command, directory.path(), tempfile::tempfile().unwrap(), |_| {}).unwrap();
+        while !process.has_ended(Duration::from_secs(3600)).unwrap() {}
+        let end = process.until_it_ends(&mut || ControlFlow::Continue(())).unwrap().unwrap();
+        assert_eq!((end.status.code(), end.failure().as_str()), (Some(3), "its process ended by exit status: 3"));
     }
 
     #[test]

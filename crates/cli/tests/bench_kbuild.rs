@@ -36,7 +36,19 @@ fn a_tree_is_built_on_user_mode_linux() {
     let yard = Yard::new();
     let tree = tree(&yard, "gcc -O2 -c -o $@ $<");
     fs::write(yard.path("its.config"), "given=y\n").unwrap();
-    let mut command = bench(&yard, &tree, "uml");
+    let archive = yard.path("tree.tar.gz");
+    assert!(
+        Command::new("tar")
+            .arg("-czf")
+            .arg(&archive)
+            .arg("-C")
+            .arg(yard.path(""))
+            .arg("tree")
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut command = bench(&yard, &archive, "uml");
     let json =
         run(command.arg("--config").arg(yard.path("its.config")).args(["--cpus", "1", "--json"])).succeeded().json();
     let cells = json["rows"][0]["cells"].as_array().unwrap();
@@ -60,7 +72,7 @@ fn a_tree_is_built_on_user_mode_linux() {
     assert!(difference.abs() < 1e-9, "{json:#}");
     assert!(!tree.join("vmlinux").exists(), "it is built in the guest's memory");
     let names: Vec<_> = yard.names().into_iter().collect();
-    assert_eq!(names, ["its.config", "logs", "tree"], "nothing else is left");
+    assert_eq!(names, ["its.config", "logs", "tree", "tree.tar.gz"], "nothing else is left");
 }
 
 #[test]
@@ -95,6 +107,20 @@ fn a_signal_ends_the_machine_that_builds() {
     finish(child).failed(143, &["SIGTERM"]);
     wait_until("its end", || !machines.iter().any(|&pid| support::is_alive(pid)));
     assert!(!build_log.exists(), "a run that wrote no log has an earlier one's");
+}
+
+/// What cannot be measured is no success, a kernel that is named is not left out, and earlier logs are not this run's.
+#[test]
+fn a_measurement_without_a_figure_fails() {
+    let yard = Yard::new();
+    let tree = tree(&yard, "true");
+    fs::create_dir_all(yard.path("logs/uml-1-shared-2")).unwrap();
+    fs::write(yard.path("logs/uml-1-shared-2/build.log"), "of an earlier run").unwrap();
+    fs::write(yard.path("kernel"), "no kernel").unwrap();
+    let mut command = bench(&yard, &tree, "uml");
+    let outcome = run(command.arg("--kernel").arg(yard.path("kernel"))).failed(1, &["nothing was measured"]);
+    assert!(outcome.stdout.contains("is no User-Mode Linux"), "{outcome:#?}");
+    assert_eq!(fs::read_dir(yard.path("logs")).unwrap().count(), 0);
 }
 
 /// On the lab's one CPU, which the VMM has to share.

@@ -9,7 +9,7 @@ use blockyard_linux_guest::{modules_in, write_initramfs_with};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -97,14 +97,9 @@ impl<'a> Given<'a> {
         let initrd = self.directory.join("initrd");
         self.write_initrd(&initrd, machine)?;
         let logs = self.bench.logs.join(machine.name);
-        // That of an earlier run is not to be taken for this one's.
-        match fs::remove_dir_all(&logs) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => fs::create_dir(&logs),
-        }
-        .with_context(|| format!("cannot make {} anew", logs.display()))?;
+        fs::create_dir(&logs).with_context(|| format!("cannot make {} anew", logs.display()))?;
         let log_file = logs.with_extension("log");
-        let log = File::create(&log_file).with_context(|| format!("cannot make {}", log_file.display()))?;
+        let log = File::create_new(&log_file).with_context(|| format!("cannot make {}", log_file.display()))?;
         let mut log_end = log.try_clone().context("keeping the log")?;
         let clocks = Arc::new(Mutex::new(Clocks::default()));
         let heard = Arc::clone(&clocks);

@@ -128,6 +128,11 @@ impl KbuildResults {
         self.rows.iter().flat_map(|row| &row.cells)
     }
 
+    /// Whether anything was measured.
+    pub fn are_empty(&self) -> bool {
+        self.cells().all(|cell| cell.runs.is_empty())
+    }
+
     /// What runs met that failed.
     pub fn failures(&self) -> Vec<&str> {
         self.cells().filter_map(|cell| cell.failed.as_deref()).collect()

@@ -1,10 +1,12 @@
 //! What is built: a tree that is made here, a directory, or an archive.
 
-use anyhow::{Context, Result, bail};
-use blockyard_block::OpenedFile;
+use anyhow::{Context, Result};
+use blockyard_block::{open_named, read_named, shown};
+use rustix::fs::{AtFlags, CWD, linkat};
 use serde::Serialize;
-use std::fs;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// Names and contents of the small tree's files.
@@ -47,7 +49,7 @@ impl Tree {
     }
 
     /// The directory that guests are given, and a line of the shell that puts the tree into the current directory from
-    /// /source, where they have it. A tree that is made is made in `directory`.
+    /// /source, where they have it. That of a tree which is made, or an archive, is `directory`.
     pub(super) fn given(&self, directory: &Path) -> Result<(PathBuf, String)> {
         const COPY: &str = "cp -a /source/. .";
         match self {
@@ -59,26 +61,24 @@ impl Tree {
             }
             Self::Directory(directory) => Ok((directory.clone(), COPY.to_owned())),
             Self::Archive(file) => {
-                let (Some(directory), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str()))
-                else {
-                    bail!("{} is no archive whose name is text", file.display());
-                };
-                let name = quoted(&format!("/source/{name}"));
-                Ok((directory.to_owned(), format!("tar -xf {name} --strip-components=1")))
+                // Guests see no more of the host's directory than the archive.
+                let opened = open_named(file, "the tree")?;
+                let own = directory.join("archive");
+                let linked = linkat(CWD, held_name(&opened), CWD, &own, AtFlags::SYMLINK_FOLLOW);
+                if linked.is_err() {
+                    // It lies in another file system, or is somebody else's.
+                    let copied = File::create_new(&own).and_then(|mut copy| io::copy(&mut &opened, &mut copy));
+                    copied.with_context(|| format!("cannot copy the tree {}", shown(file)))?;
+                }
+                Ok((directory.to_owned(), "tar -xf /source/archive --strip-components=1".to_owned()))
             }
         }
     }
 }
 
-/// What is in a file, unless that is more than any .config has.
-fn content(path: &Path) -> Result<Vec<u8>> {
-    let file = OpenedFile::open(path, true)?;
-    let mut content = Vec::new();
-    file.file().take(CONFIG_BYTES_MAX + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > CONFIG_BYTES_MAX {
-        bail!("it has more than {} MiB", CONFIG_BYTES_MAX >> 20);
-    }
-    Ok(content)
+/// The name by which this process has this very file.
+fn held_name(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 impl Config {
@@ -87,7 +87,7 @@ impl Config {
         match self {
             Self::Target(target) => Ok((format!("make {}", quoted(target)), None)),
             Self::File(file) => {
-                let content = content(file).with_context(|| format!("cannot read the config {}", file.display()))?;
+                let content = read_named(file, "the config", CONFIG_BYTES_MAX)?;
                 Ok(("cp /tmp/config .config && make olddefconfig".to_owned(), Some(content)))
             }
         }
@@ -97,4 +97,24 @@ impl Config {
 /// A word of the shell.
 pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_archive_guests_see_nothing_that_lies_beside_it() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::write(at("tree.tar"), "the tree").unwrap();
+        fs::write(at("secret"), "").unwrap();
+        fs::create_dir(at("own")).unwrap();
+        let (directory, line) = Tree::at(&at("tree.tar")).unwrap().given(&at("own")).unwrap();
+        assert!(line.contains("/source/archive "), "{line}");
+        let names: Vec<_> = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["archive"]);
+        assert_eq!(fs::read(directory.join("archive")).unwrap(), b"the tree");
+        assert!(Tree::Archive("/dev/null".into()).given(&at("own")).unwrap_err().to_string().contains("is a device"));
+    }
 }

@@ -25,7 +25,7 @@ const VCPUS_DEFAULT_MAX: usize = 4;
 /// the disjoint run with one vCPU. Where vCPUs, or the VMM beside them, have not a CPU each, the table has exits and
 /// CPU time of the VMM instead. Needs busybox-static, gcc and make.
 ///
-/// Exit status: 1 when a run failed, though the others are shown.
+/// Exit status: 1 when a run failed, though the others are shown, and when nothing could be measured.
 #[derive(Args)]
 pub struct KbuildBenchArgs {
     /// Kernel tree, as a directory or a tar archive [default: a small tree that is built in a second or two].
@@ -52,7 +52,8 @@ pub struct KbuildBenchArgs {
     /// Root directory with the compiler: of a 32-bit system for a 32-bit guest.
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-    /// Kernel to boot on KVM, of 32 or 64 bits [default: the one in /boot].
+    /// Kernel to boot on KVM, of 32 or 64 bits [default: the one in /boot]; with --backend uml alone, User-Mode Linux
+    /// [default: linux.uml, as it is installed].
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
     /// Directory below which its modules are; without it, virtiofs is built in.
@@ -64,7 +65,7 @@ pub struct KbuildBenchArgs {
     /// Longest that a run may take.
     #[arg(long, value_name = "SECONDS", default_value = "7200", value_parser = time::seconds)]
     timeout: Duration,
-    /// Directory for the logs of every run, which are kept; earlier ones of the same names are replaced.
+    /// Directory for the logs of every run, which are kept; those of an earlier measurement are removed.
     #[arg(long, value_name = "DIR", default_value = "kbuild-logs")]
     logs: PathBuf,
     /// Directory for other files, which are removed.
@@ -92,6 +93,7 @@ pub fn run(args: &KbuildBenchArgs) -> Result<()> {
     let text = if args.json { terminal::json(&results)? } else { shown(&results, &args.logs) };
     progress.finish(&text)?;
     match results.failures().len() {
+        0 if results.are_empty() => bail!("nothing was measured: no backend that was asked for can be had here"),
         0 => Ok(()),
         1 => bail!("one machine failed to build it; its log is in {}", args.logs.display()),
         count => bail!("{count} machines failed to build it; their logs are in {}", args.logs.display()),
@@ -128,7 +130,7 @@ impl KbuildBenchArgs {
         for &backend in &self.backend {
             let found = match backend {
                 BackendArg::Kvm => (Backend::Kvm, self.on_kvm()),
-                BackendArg::Uml => (Backend::Uml, found(Kernel::find(Appliances::Uml))),
+                BackendArg::Uml => (Backend::Uml, self.on_uml()),
             };
             if !backends.iter().any(|(other, _)| *other == found.0) {
                 backends.push(found);
@@ -173,6 +175,17 @@ impl KbuildBenchArgs {
             Ok(Guest { kernel: kernel.clone(), modules: self.modules.clone() })
         } else {
             Err(kvm.reason)
+        }
+    }
+
+    fn on_uml(&self) -> Result<Guest, String> {
+        // Beside KVM, the kernel that is named is for that.
+        match self.kernel.as_ref().filter(|_| !self.backend.contains(&BackendArg::Kvm)) {
+            Some(kernel) => {
+                let guest = found(Kernel::user_mode_linux_at(kernel))?;
+                Ok(Guest { modules: self.modules.clone().or(guest.modules), ..guest })
+            }
+            None => found(Kernel::find(Appliances::Uml)),
         }
     }
 }
