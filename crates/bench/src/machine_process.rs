@@ -60,6 +60,14 @@ impl MachineEnd {
         if sentence.is_empty() { format!("its process ended by {}", self.status) } else { sentence }
     }
 
+    /// What its guest did that ended the machine before what it was to do.
+    pub fn unasked(&self) -> &'static str {
+        match self.report()["ended_by_reboot"].as_bool() {
+            Some(true) => "the guest rebooted",
+            _ => "the guest switched itself off",
+        }
+    }
+
     /// Its last line as JSON, which `--stats --json` prints; null if it is none.
     pub fn report(&self) -> serde_json::Value {
         self.words.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default()

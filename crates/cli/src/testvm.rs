@@ -1,8 +1,10 @@
 //! `blockyard testvm`: a minimal Linux that is booted afresh for each step of a script.
 
 mod build;
+mod measured;
 mod run;
 mod shown;
+mod summary;
 mod variant;
 
 use anyhow::Result;

@@ -44,6 +44,8 @@ step_leaves() {
 	: >a.txt
 	: >'not plain'
 }
+step_explains() { seq 1 20; echo because; false; }
+step_reboots() { reboot -f; }
 step_spoils() { rm /mnt/yard/test.cpio; }
 ";
 
@@ -117,6 +119,48 @@ fn a_step_is_not_believed_more_than_it_measured() {
     assert!(step["output"].as_str().unwrap().ends_with("no more\n"), "{}", step["output"]);
     let json = run(uml(&initramfs, "leaves").args(["--results", "console"]).arg(&script)).succeeded().json();
     assert_eq!(json["steps"][0]["left_out"][0], "1 files, as there are too many or by their names", "{json:#}");
+}
+
+#[test]
+fn what_failed_is_told_with_its_last_lines_and_what_ended_it() {
+    let yard = Yard::new();
+    let (script, initramfs) = (script(&yard), initramfs(&yard));
+    let mut command = blockyard();
+    command.args(["testvm", "run", "--backend", "uml", "--memory", "256M", "--step", "explains,reboots,dies"]);
+    let outcome = run(command.arg("--initramfs").arg(&initramfs).arg(&script)).failed(1, &["3 of 3 steps failed"]);
+    for told in [
+        "\nexplains: exit status 1\n    12\n    13\n",
+        "    20\n    because\n",
+        "\nreboots: the guest rebooted before the step had ended\n    ",
+        "\ndies: the guest switched itself off before the step had ended\n    ",
+    ] {
+        assert!(outcome.stdout.contains(told), "{told}: {}", outcome.stdout);
+    }
+    fs::write(&script, "step_a() {\n\tif true; then echo\n}\n").unwrap();
+    run(&mut command).failed(1, &["steps.sh is no script: line 3: syntax error"]);
+}
+
+#[test]
+fn several_rounds_are_medians_of_what_was_measured() {
+    let yard = Yard::new();
+    let initramfs = initramfs(&yard);
+    // Each boot has another time.
+    let script =
+        "step_count() {\n\tcat /mnt/yard/count >now; echo x >>/mnt/yard/count\n\tfigure lines $(wc -l <now).0\n}\n";
+    fs::write(yard.path("count.sh"), script).unwrap();
+    fs::write(yard.path("count"), "").unwrap();
+    let mut command = uml(&initramfs, "count");
+    command.args(["--rounds", "3"]).arg("--share").arg(format!("{}:yard", yard.path("").display()));
+    let json = run(command.arg("--output").arg(yard.path("out")).arg(yard.path("count.sh"))).succeeded().json();
+    let summary = &json["summary"][0];
+    assert_eq!((&summary["step"], &summary["runs"], &summary["failed"]), (&"count".into(), &3.into(), &0.into()));
+    let lines = serde_json::json!({ "median": 1.0, "min": 0.0, "max": 2.0 });
+    assert_eq!((&summary["figures"]["lines"], &json["steps"][2]["round"]), (&lines, &3.into()), "{json:#}");
+    let measured = &json["measured"];
+    assert_eq!((&measured["backend"], &measured["rounds"]), (&"uml".into(), &3.into()), "{json:#}");
+    assert!(measured["host"]["cpus"].as_u64().unwrap() > 0 && measured["date"].as_str().unwrap().starts_with("20"));
+    assert!(json["steps"][0]["kernel"].as_str().unwrap().starts_with(|letter: char| letter.is_ascii_digit()));
+    assert!(yard.path("out/3/count/now").exists());
 }
 
 /// What was named at the start is what later steps have, too; and what cannot be written does not lose earlier rows.

@@ -116,7 +116,9 @@ impl Machine<'_> {
                 report.start_cpu_seconds = cpu_seconds();
             }
             let next = self.watch(audience);
-            let reboots = matches!(next, Ok(Next::Reboots)) && !self.configuration.no_reboot;
+            let wants_reboot = matches!(next, Ok(Next::Reboots));
+            let reboots = wants_reboot && !self.configuration.no_reboot;
+            report.ended_by_reboot = wants_reboot && !reboots;
             if !reboots {
                 // What is said next is said on a terminal that is as it was, whatever the machine still waits for.
                 self.console.close();

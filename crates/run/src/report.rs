@@ -20,6 +20,8 @@ pub struct RunReport {
     pub cpu_seconds: f64,
     /// How often the guest rebooted.
     pub reboots: u32,
+    /// Whether it ended because the guest wanted to reboot, and was not to (`no_reboot`).
+    pub ended_by_reboot: bool,
     /// CPUs of the vCPUs, where they were placed: vCPU n on the nth, over and over.
     pub vcpu_cpus: Option<Vec<usize>>,
     /// CPUs of the I/O threads, likewise.

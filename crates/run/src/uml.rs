@@ -169,7 +169,9 @@ impl Machine<'_> {
             typing::start(console.input(), system.keyboard()?).context("starting the console's threads")?;
             let ending = self.watch(&mut system, audience);
             let counts = system.disk_statistics();
-            let reboots = matches!(ending, Ok(Ending::Reboots)) && !self.configuration.no_reboot;
+            let wants_reboot = matches!(ending, Ok(Ending::Reboots));
+            let reboots = wants_reboot && !self.configuration.no_reboot;
+            report.ended_by_reboot = wants_reboot && !reboots;
             if !reboots {
                 console.close();
             }

@@ -45,6 +45,8 @@ impl Words {
 pub(crate) struct StepConsole {
     /// Its exit status.
     pub(crate) status: Option<u32>,
+    /// The kernel's version.
+    pub(crate) kernel: Option<String>,
     /// Why it did not begin.
     pub(crate) failed: Option<String>,
     /// What was said between its begin and its end.
@@ -94,6 +96,7 @@ impl StepConsole {
         let beginning = |word: &str| format!("{WORD} {word} ").into_bytes();
         Self {
             status: None,
+            kernel: None,
             failed: None,
             output: Vec::new(),
             output_goes_on: false,
@@ -142,8 +145,9 @@ impl StepConsole {
                 self.place = Place::Output;
                 Some(News::Begins)
             }
-            (Place::Before, ("failed:", why)) => {
-                self.failed.get_or_insert_with(|| why.chars().take(WHY_BYTES_MAX).collect());
+            (Place::Before, (what @ ("failed:" | "kernel"), text)) => {
+                let place = if what == "kernel" { &mut self.kernel } else { &mut self.failed };
+                place.get_or_insert_with(|| text.chars().take(WHY_BYTES_MAX).collect());
                 None
             }
             (Place::Output, ("end", status)) => {
@@ -260,9 +264,10 @@ mod tests {
 
     #[test]
     fn why_a_step_did_not_begin_is_told() {
-        let (console, news) = heard(&["! failed: no virtiofs", "! end 0"]);
+        let (console, news) = heard(&["! kernel 6.1.0", "! failed: no virtiofs", "! kernel 7", "! end 0"]);
         assert!(news.is_empty());
         assert_eq!((console.failed.as_deref(), console.status), (Some("no virtiofs"), None));
+        assert_eq!(console.kernel.as_deref(), Some("6.1.0"));
     }
 
     /// Also what a step has heard of `prepared` ends nothing.

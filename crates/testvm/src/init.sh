@@ -20,6 +20,7 @@ fi
 # `prepared` from what the step prints: of the former, the step is not told.
 . /testvm/step
 rm /testvm/step
+say "kernel $(uname -r)"
 
 if [ "$RESULTS" = share ]; then
 	mkdir -p /import && mount -t virtiofs -o ro testvm /import && mount -t virtiofs results /results ||

@@ -43,6 +43,9 @@ const MODULES: [&str; 10] = [
 pub fn write_initramfs(to: impl Write, root: &Path, programs: &[&str]) -> Result<()> {
     let directory = opened(root)?;
     let busybox = found(&directory, "busybox").with_context(|| lacking(root, "busybox"))?;
+    if !is_static(&busybox, root) {
+        return Err(lacking(root, "static busybox"));
+    }
     let busybox = directory.read(&busybox, "the program", PROGRAM_BYTES_MAX)?;
     let mut archive = Archive::new(BufWriter::new(to));
     add_base(&mut archive, &busybox).context(WRITING)?;
@@ -69,16 +72,31 @@ fn add_base<W: Write>(archive: &mut Archive<W>, busybox: &[u8]) -> io::Result<()
     archive.file(Path::new("/init"), INIT.as_bytes())
 }
 
-/// The Debian packages of busybox and of these programs, and which of the programs are not on this machine.
-pub fn missing<'a>(programs: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
-    let (here, wanted) = (RootDirectory::of_this_machine(), ["busybox"].into_iter().chain(programs.iter().copied()));
-    let lacks = wanted.clone().filter(|program| found(&here, program).is_none()).collect();
-    (wanted.map(package).collect(), lacks)
+/// The Debian packages of busybox and of these programs, and of which of them the program is not on this machine.
+pub fn packages<'a>(programs: &[&'a str]) -> (Vec<&'a str>, Vec<&'a str>) {
+    let here = RootDirectory::of_this_machine();
+    let lacking = programs.iter().copied().filter(|program| found(&here, program).is_none());
+    let lacking = busybox().is_none().then_some("busybox").into_iter().chain(lacking).map(package).collect();
+    (["busybox"].into_iter().chain(programs.iter().copied()).map(package).collect(), lacking)
+}
+
+/// This machine's busybox, if it is one for a test VM.
+pub(crate) fn busybox() -> Option<PathBuf> {
+    let busybox = found(&RootDirectory::of_this_machine(), "busybox")?;
+    is_static(&busybox, Path::new("/")).then_some(busybox)
+}
+
+/// Whether a program needs nothing but itself.
+fn is_static(program: &Path, root: &Path) -> bool {
+    program_with_libraries(program, root).is_ok_and(|files| files.len() == 1)
 }
 
 /// The Debian package that brings a program.
 fn package(program: &str) -> &str {
-    let known = [("busybox", "busybox-static")].into_iter().chain(PROGRAMS).find(|(name, _)| *name == program);
+    let known = [("busybox", "busybox-static"), ("static busybox", "busybox-static")]
+        .into_iter()
+        .chain(PROGRAMS)
+        .find(|(name, _)| *name == program);
     known.map_or(program, |(_, package)| package)
 }
 

@@ -23,7 +23,7 @@ mod step;
 mod variable;
 
 pub use guest::Guest;
-pub use initramfs::{PROGRAMS, missing, write_initramfs};
+pub use initramfs::{PROGRAMS, packages, write_initramfs};
 pub use iso::write_iso;
 pub use output::Output;
 pub use packages::unpacked;

@@ -1,15 +1,20 @@
 //! A script with its steps.
 
+use crate::initramfs::busybox;
 use crate::shipped::Shipped;
 use anyhow::{Context, Result, bail};
 use blockyard_block::{read_named_text, shown};
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// More is no script.
 const SCRIPT_BYTES_MAX: u64 = 1 << 20;
 /// Each step is a boot.
 const STEPS_MAX: usize = 1000;
 const NAME_BYTES_MAX: usize = 64;
+/// Of what a shell says of a script that is none, an error repeats so much.
+const WORDS_MAX: usize = 300;
 
 /// A shell script whose functions `step_NAME` are its steps, each alone on a line that begins with it: `step_NAME() {`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +73,26 @@ impl Script {
         Ok(Self { text, steps })
     }
 
+    /// Has a shell of this machine's look whether it is a script, where there is busybox: it executes nothing.
+    ///
+    /// # Errors
+    /// When it is none, with what the shell says.
+    pub fn check(&self) -> Result<()> {
+        let Some(busybox) = busybox() else { return Ok(()) };
+        let shell =
+            Command::new(busybox).args(["sh", "-n", "/dev/stdin"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        // Whoever cannot ask hears of it from the guest.
+        let Ok(mut shell) = shell else { return Ok(()) };
+        if let Some(mut stdin) = shell.stdin.take() {
+            // A shell that has found a mistake reads no further.
+            _ = stdin.write_all(self.text.as_bytes());
+        }
+        let end = shell.wait_with_output().context("waiting for busybox")?;
+        let words = String::from_utf8_lossy(&end.stderr);
+        let words: String = words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(WORDS_MAX).collect();
+        if end.status.success() { Ok(()) } else { bail!("{}", words.trim_start_matches("/dev/stdin: ")) }
+    }
+
     /// The names of its steps, in its order.
     pub fn steps(&self) -> &[String] {
         &self.steps
@@ -96,6 +121,14 @@ mod tests {
         let text =
             "size=1M\nhelper() { :; }\nstep_b() {\n  step_c\n}\nstep_a_1 () { :; }\n# step_no()\nstep_x-y() { :; }\n";
         assert_eq!(Script::new(text.to_owned()).unwrap().steps(), ["b", "a_1"]);
+    }
+
+    #[test]
+    fn what_is_no_script_of_a_shells_is_told_with_its_line() {
+        let check = |text: &str| Script::new(text.to_owned()).unwrap().check();
+        check("step_a() { exit 7; }\ntouch /tmp/never\n").unwrap();
+        let error = check("step_a() {\n\tif true; then echo\n}\n").unwrap_err().to_string();
+        assert!(error.starts_with("line 3: syntax error"), "{error}");
     }
 
     #[test]

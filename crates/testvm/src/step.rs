@@ -45,6 +45,7 @@ pub struct TestVm {
     pub machine: Configuration,
     /// Its initial file system, with the kernel's modules.
     base: File,
+    kernel_file: PathBuf,
     results: ResultsBy,
     variables: Vec<Variable>,
     held: Vec<Held>,
@@ -100,6 +101,8 @@ pub struct StepResult {
     pub failed: Option<String>,
     /// Its exit status, if it had one.
     pub status: Option<u32>,
+    /// The guest's kernel, as `uname -r` says it.
+    pub kernel: Option<String>,
     /// From its begin to its end, by the host's clock.
     pub seconds: Option<f64>,
     /// From the machine's start to the step's begin.
@@ -155,6 +158,11 @@ impl Heard {
         }
     }
 
+    /// How far it came.
+    fn place(&self) -> &'static str {
+        if self.begin.is_some() { "before the step had ended" } else { "before the step began" }
+    }
+
     /// Why the step failed, of a machine that has ended.
     fn failure(&self, end: &MachineEnd) -> Option<String> {
         match (&self.console.failed, self.console.status) {
@@ -162,7 +170,7 @@ impl Heard {
             (None, Some(0)) if end.succeeded() => None,
             (None, Some(status)) if status > 0 => Some(format!("exit status {status}")),
             _ if !end.succeeded() => Some(end.failure()),
-            _ => Some("the guest switched itself off before the step had ended".to_owned()),
+            _ => Some(format!("{} {}", end.unasked(), self.place())),
         }
     }
 }
@@ -181,7 +189,8 @@ impl TestVm {
         results: ResultsBy,
         variables: Vec<Variable>,
     ) -> Result<Self> {
-        let mut vm = Self { base: scratch_file()?, results, variables, held: Vec::new(), machine };
+        let (base, kernel_file) = (scratch_file()?, guest.kernel.clone());
+        let mut vm = Self { base, kernel_file, results, variables, held: Vec::new(), machine };
         initramfs::write_with_modules(&vm.base, initramfs, guest.modules.as_deref())?;
         // The other is a program, which lies where its modules are found by its name.
         vm.machine.kernel = Some(match is_on_kvm(&vm.machine) {
@@ -195,6 +204,11 @@ impl TestVm {
             vm.machine.shares[index].directory = vm.hold(opened, shown(&directory));
         }
         Ok(vm)
+    }
+
+    /// The kernel, as it was called.
+    pub fn kernel_file(&self) -> &Path {
+        &self.kernel_file
     }
 
     fn hold(&mut self, file: impl Into<OwnedFd>, name: impl Display) -> PathBuf {
@@ -227,7 +241,7 @@ impl TestVm {
         };
         let start = Instant::now();
         let mut command = Command::new(OWN_PROGRAM);
-        command.args(["run", "--config"]).arg(&prepared.configuration);
+        command.args(["run", "--stats", "--json", "--config"]).arg(&prepared.configuration);
         let hear = move |line: &[u8]| lock(&listener, &mut |heard| heard.hear(line));
         let process = MachineProcess::start(&mut command, prepared.directory.path(), log, hear)?;
         let end = process.until_it_ends(&mut || {
@@ -250,6 +264,7 @@ impl TestVm {
             last_lines: if failed.is_some() { last_lines(&printed, &heard.console) } else { Vec::new() },
             failed,
             status: heard.console.status,
+            kernel: heard.console.kernel.clone(),
             seconds: heard.seconds,
             boot_seconds: heard.begin.map(|begin| (begin - start).as_secs_f64()),
             figures: self::figures(&figures, figures_go_on),

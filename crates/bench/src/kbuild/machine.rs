@@ -204,7 +204,7 @@ fn ended(machine: Machine<'_>, clocks: &Clocks, end: &MachineEnd) -> Ended {
         return Ended::Failed(end.failure());
     }
     let Some((seconds, guest_seconds)) = clocks.seconds() else {
-        return Ended::Failed("the guest switched itself off before the build had ended".to_owned());
+        return Ended::Failed(format!("{} before the build had ended", end.unasked()));
     };
     let report = end.report();
     Ended::Measured(Run {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use blockyard_block::{ReplacementFile, private_directory, shown};
 use blockyard_command_line::terminal;
 use blockyard_command_line::usage_error::UsageError;
-use blockyard_testvm::{Guest, PROGRAMS, missing, unpacked, write_initramfs, write_iso};
+use blockyard_testvm::{Guest, PROGRAMS, packages, unpacked, write_initramfs, write_iso};
 use clap::Args;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -93,11 +93,16 @@ fn is_plain(letter: char) -> bool {
 /// # Errors
 /// When packages cannot be had, or the file not be written.
 pub fn write_own(to: &File, programs: &[&str], wants_packages: bool) -> Result<()> {
-    let (packages, lacks) = missing(programs);
-    if lacks.is_empty() && !wants_packages {
+    let (packages, lacking) = packages(programs);
+    if lacking.is_empty() && !wants_packages {
         return write_initramfs(to, Path::new("/"), programs);
     }
-    let why = if lacks.is_empty() { String::new() } else { format!(", as {} is not installed", lacks.join(", ")) };
+    let why = match &lacking[..] {
+        [] => String::new(),
+        lacking => {
+            format!(", as not all are installed: `apt-get install {}`, as root, does that once", lacking.join(" "))
+        }
+    };
     terminal::say(&format!("fetching the packages {}{why}", packages.join(", ")));
     write_initramfs(to, unpacked(&packages)?.path(), programs)
 }

@@ -1,25 +1,29 @@
 //! `blockyard testvm run`.
 
 use super::build::write_own;
-use super::shown;
+use super::measured::{self, Host, Measured};
+use super::shown as tables;
+use super::summary::{Summary, summaries};
 use super::variant::{Variant, VariantArgs, labels};
 use crate::bench::yard::{LENGTH_BYTES_MAX, Yard};
 use crate::run::args::BackendArg;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use blockyard_appliance::KernelError;
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{open_named, private_directory, size};
+use blockyard_block::{explain, open_named, private_directory, shown, size};
 use blockyard_command_line::progress::Line;
 use blockyard_command_line::signals::EndSignals;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_command_line::{terminal, time};
+use blockyard_hypervisor::kvm;
 use blockyard_run::configuration::Share;
-use blockyard_run::{Configuration, check_fit};
-use blockyard_testvm::{Guest, Output, PROGRAMS, ResultsBy, Script, Shipped, StepResult, TestVm, Variable};
+use blockyard_run::{Configuration, check_fit, is_on_kvm};
+use blockyard_testvm::{Guest, Output, PROGRAMS, ResultsBy, Script, Shipped, StepResult, TestVm, Variable, packages};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::num::NonZeroU32;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Of the disk that is made where none is named.
@@ -95,13 +99,17 @@ pub struct TestvmRunArgs {
     /// the console, which takes no driver.
     #[arg(long, value_enum, value_name = "WAY", default_value = "share")]
     results: ResultsArg,
+    /// Runs of each step on each machine, of which the table has the median.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
     /// Longest that a machine may run.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = time::seconds)]
     timeout: Duration,
     /// Directory to keep consoles (STEP.log) and results (STEP) in; it must not have those of these steps.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Print one JSON object, what each step printed in it, instead of a table.
+    /// Print one JSON object instead of a table: what was measured, each run with what it printed, and medians with
+    /// their spread.
     #[arg(long)]
     json: bool,
 }
@@ -115,11 +123,14 @@ enum ResultsArg {
 /// What came of a step on a machine.
 #[derive(Serialize)]
 pub struct Outcome {
+    /// The machine's side.
     #[serde(flatten)]
-    variant: Variant,
+    pub variant: Variant,
     /// The step's.
     #[serde(flatten)]
     pub result: StepResult,
+    /// Which run of it, from 1 on.
+    pub round: u32,
     /// Which machine, by its number.
     #[serde(skip)]
     pub machine: usize,
@@ -132,13 +143,14 @@ impl TestvmRunArgs {
     /// When a machine cannot be had, a step failed, or a signal came.
     pub fn run(&self) -> Result<()> {
         let Some(name) = self.script.as_deref().filter(|_| !self.list) else {
-            return terminal::print(&shown::scripts());
+            return terminal::print(&tables::scripts());
         };
         let script = Script::named(name)?;
+        script.check().with_context(|| format!("{} is no script", shown(name)))?;
         if self.print {
             return terminal::print(script.text().trim_end());
         }
-        let steps = self.steps(&script)?;
+        let (steps, date) = (self.steps(&script)?, measured::now());
         let variants = self.variants.variants();
         let labels = labels(&variants);
         let scratch = private_directory(|_| true).context("making a directory")?;
@@ -156,14 +168,18 @@ impl TestvmRunArgs {
         let watch = &mut || if signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let mut outcomes = Vec::new();
         let mut run_all = || {
-            for step in &steps {
+            let runs = steps.iter().flat_map(|step| (1..=self.rounds).map(move |round| (step, round)));
+            let count = steps.len() * self.rounds as usize * variants.len();
+            for (step, round) in runs {
                 for (machine, ((&variant, label), output)) in variants.iter().zip(&labels).zip(&outputs).enumerate() {
-                    line.set_count(outcomes.len(), steps.len() * variants.len(), &format!("{step} {label}"));
+                    line.set_count(outcomes.len(), count, &format!("{step} {label}"));
                     let served = variant.disks(&disks)?;
                     vm.machine.disks.clone_from(&served.disks);
                     vm.machine.engine = variant.engine();
-                    let Some(result) = vm.step(&script, step, output, watch)? else { return Ok(()) };
-                    outcomes.push(Outcome { variant, result, machine });
+                    let of_round = (self.rounds > 1).then(|| output.below(&round.to_string())).transpose()?;
+                    let result = vm.step(&script, step, of_round.as_ref().unwrap_or(output), watch)?;
+                    let Some(result) = result else { return Ok(()) };
+                    outcomes.push(Outcome { variant, result, round, machine });
                 }
             }
             Ok(())
@@ -173,10 +189,15 @@ impl TestvmRunArgs {
         drop(yard);
         // What there is of a test that was cut short is not lost.
         if ran.is_ok() || !outcomes.is_empty() {
+            let summaries = summaries(&outcomes);
             let text = match (self.json, &labels[..]) {
-                (true, _) => terminal::json(&serde_json::json!({ "steps": outcomes }))?,
-                (false, [_]) => shown::steps(&outcomes),
-                (false, labels) => shown::matrix(&outcomes, labels),
+                (true, _) => terminal::json(&serde_json::json!({
+                    "measured": self.measured(date, name, &vm, &disks),
+                    "steps": outcomes,
+                    "summary": summaries.iter().map(Summary::json).collect::<Vec<_>>(),
+                }))?,
+                (false, [_]) => tables::steps(&summaries) + &tables::notes(&outcomes, &labels, self.rounds),
+                (false, labels) => tables::matrix(&summaries, labels) + &tables::notes(&outcomes, labels, self.rounds),
             };
             terminal::print(text.trim_end())?;
         }
@@ -187,6 +208,23 @@ impl TestvmRunArgs {
         match outcomes.iter().filter(|outcome| outcome.result.failed.is_some()).count() {
             0 => Ok(()),
             failed => bail!("{failed} of {} steps failed", outcomes.len()),
+        }
+    }
+
+    fn measured(&self, date: String, script: &Path, vm: &TestVm, disks: &[DiskSpecification]) -> Measured {
+        Measured {
+            version: env!("CARGO_PKG_VERSION"),
+            date,
+            script: shown(script).to_string(),
+            backend: if is_on_kvm(&vm.machine) { "kvm" } else { "uml" },
+            kernel_file: shown(vm.kernel_file()).to_string(),
+            append: self.append.clone(),
+            cpus: self.cpus,
+            memory_bytes: self.memory,
+            disks: disks.iter().map(ToString::to_string).collect(),
+            variables: self.set.iter().map(ToString::to_string).collect(),
+            rounds: self.rounds,
+            host: Host::this(),
         }
     }
 
@@ -225,6 +263,22 @@ impl TestvmRunArgs {
         Ok((Some(yard), vec![disk]))
     }
 
+    /// What boots, or all that is missing for a test VM.
+    fn guest(&self, machine: &Configuration) -> Result<Guest> {
+        let kvm = kvm::probe();
+        let guest = match is_on_kvm(machine) && !kvm.usable {
+            true => Err(KernelError::Kvm { reason: kvm.reason, remedy: kvm.remedy }.into()),
+            false => Guest::of(machine, self.modules.clone()),
+        };
+        guest.map_err(|error| match &packages(&PROGRAMS.map(|(name, _)| name)).1[..] {
+            lacking @ [_, ..] if self.initramfs.is_none() => {
+                let lacking = lacking.join(" ");
+                anyhow!("{}; and {lacking} are to be had by `apt-get install {lacking}`", explain(&*error))
+            }
+            _ => error,
+        })
+    }
+
     fn test_vm(&self) -> Result<TestVm> {
         let machine = Configuration {
             backend: self.backend.into(),
@@ -243,7 +297,7 @@ impl TestvmRunArgs {
         }
         check_fit(&Configuration { disks: self.variants.sample(), ..machine.clone() })
             .map_err(|error| UsageError(error.to_string()))?;
-        let guest = Guest::of(&machine, self.modules.clone())?;
+        let guest = self.guest(&machine)?;
         let initramfs = match &self.initramfs {
             Some(file) => open_named(file, "the initial file system")?,
             None => {

@@ -1,11 +1,12 @@
 //! What people see of a test's steps.
 
 use super::run::Outcome;
+use super::summary::Summary;
 use blockyard_bench::cpu_idle::percent_text;
 use blockyard_bench::table::Table;
 use blockyard_block::printable;
 use blockyard_command_line::terminal;
-use blockyard_testvm::{Shipped, StepResult};
+use blockyard_testvm::Shipped;
 
 /// Columns of a table that is not for a terminal.
 const COLUMNS: usize = 100;
@@ -16,61 +17,71 @@ pub fn scripts() -> String {
 }
 
 /// A row for each step of one machine.
-pub fn steps(outcomes: &[Outcome]) -> String {
+pub fn steps(summaries: &[Summary<'_>]) -> String {
     let mut table = Table::new(&["step", "result", "s", "boot s", "idle %", "MHz", "figures"]);
-    for Outcome { result, .. } in outcomes {
-        let megahertz: Vec<_> = result.cpu_mhz.iter().map(|megahertz| format!("{megahertz:.0}")).collect();
+    for summary in summaries {
+        let megahertz: Vec<_> = summary.megahertz().iter().map(|megahertz| format!("{megahertz:.0}")).collect();
+        let figures: Vec<_> = summary.figures().iter().map(|(name, value)| format!("{name}={value}")).collect();
         table.row(vec![
-            result.step.clone(),
-            result.failed.clone().unwrap_or_else(|| "ok".to_owned()),
-            seconds(result.seconds),
-            seconds(result.boot_seconds),
-            percent_text(&result.cpu_idle_percent),
+            summary.step().to_owned(),
+            summary.failed().unwrap_or("ok").to_owned(),
+            seconds(summary.seconds()),
+            seconds(summary.boot_seconds()),
+            percent_text(&summary.idle_percent()),
             megahertz.join(" "),
-            result.figures.join(" "),
+            figures.join(" "),
         ]);
     }
     table.render_within(terminal::output_columns())
 }
 
 /// A row for each step, a column for each machine: the step's figures, or else its seconds, and how idle the host's
-/// CPUs were. Below it, why steps failed.
-pub fn matrix(outcomes: &[Outcome], machines: &[String]) -> String {
+/// CPUs were.
+pub fn matrix(summaries: &[Summary<'_>], machines: &[String]) -> String {
     let headings: Vec<_> = ["step"].into_iter().chain(machines.iter().map(String::as_str)).collect();
     let mut table = Table::new(&headings);
-    let mut failures = String::new();
-    let of_a_step = |a: &Outcome, b: &Outcome| a.result.step == b.result.step;
-    for row in outcomes.chunk_by(of_a_step) {
-        let unit = row.iter().find_map(|outcome| unit(&outcome.result)).unwrap_or("s");
+    for row in summaries.chunk_by(|a, b| a.step() == b.step()) {
+        let unit = |summary: &Summary<'_>| summary.figures().first().map(|(name, _)| (*name).to_owned());
+        let unit = row.iter().find_map(unit).unwrap_or_else(|| "s".to_owned());
         let mut cells = vec![String::new(); machines.len()];
-        for Outcome { result, machine, .. } in row {
-            cells[*machine] = cell(result);
-            if let Some(why) = &result.failed {
-                failures += &format!("\n{}, {}: {}", result.step, machines[*machine], printable(why));
-            }
-        }
-        let name = row.first().map_or("", |outcome| outcome.result.step.as_str());
+        row.iter().for_each(|summary| cells[summary.machine()] = cell(summary));
+        let name = row.first().map_or("", |summary| summary.step());
         table.row([format!("{name}, {unit}")].into_iter().chain(cells).collect());
     }
     let columns = terminal::output_columns().unwrap_or(COLUMNS);
     let table = table.render_within(Some(columns));
-    let note = "\n\nIn brackets: how idle each of the host's CPUs was meanwhile, in percent.";
-    table + note + &failures
+    table + "\n\nIn brackets: how idle each of the host's CPUs was meanwhile, in percent."
 }
 
-/// What a step's first figure is of.
-fn unit(result: &StepResult) -> Option<&str> {
-    Some(result.figures.first()?.split_once('=')?.0)
+/// What the table does not say: why runs failed, with the last lines of each, and what of their results was left out.
+pub fn notes(outcomes: &[Outcome], machines: &[String], rounds: u32) -> String {
+    let mut notes = String::new();
+    for Outcome { result, machine, round, .. } in outcomes {
+        let mut place = result.step.clone();
+        if machines.len() > 1 {
+            place += &format!(", {}", machines[*machine]);
+        }
+        if rounds > 1 {
+            place += &format!(", round {round}");
+        }
+        if let Some(why) = &result.failed {
+            notes += &format!("\n{place}: {}", printable(why));
+            result.last_lines.iter().for_each(|line| notes += &format!("\n    {}", printable(line)));
+        }
+        if !result.left_out.is_empty() {
+            notes += &format!("\n{place}: left out: {}", result.left_out.join("; "));
+        }
+    }
+    notes
 }
 
-fn cell(result: &StepResult) -> String {
-    if result.failed.is_some() {
+fn cell(summary: &Summary<'_>) -> String {
+    if summary.failed().is_some() {
         return "failed".to_owned();
     }
-    let figure = |figure: &String| figure.split_once('=').map(|(_, value)| value.to_owned());
-    let figures: Vec<_> = result.figures.iter().filter_map(figure).collect();
-    let value = if figures.is_empty() { seconds(result.seconds) } else { figures.join(" ") };
-    format!("{value} ({})", percent_text(&result.cpu_idle_percent))
+    let figures: Vec<_> = summary.figures().into_iter().map(|(_, value)| value).collect();
+    let value = if figures.is_empty() { seconds(summary.seconds()) } else { figures.join(" ") };
+    format!("{value} ({})", percent_text(&summary.idle_percent()))
 }
 
 fn seconds(seconds: Option<f64>) -> String {
