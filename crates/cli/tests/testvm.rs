@@ -4,6 +4,7 @@ mod support;
 
 use blockyard_linux_guest::{DebianKernel, Guest, kernel_directory};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use support::{Yard, blockyard, run, run_without_leftovers};
+use support::{Yard, blockyard, finish, run, run_without_leftovers, wait_until};
 
 /// Steps that leave results, fail, hang, and die.
 const SCRIPT: &str = "\
@@ -181,6 +182,21 @@ fn a_later_step_has_what_the_first_one_had() {
     let json = outcome.failed(1, &["cannot make", "fails.log"]).json();
     assert_eq!((&json["steps"][0]["output"], json["steps"].as_array().unwrap().len()), (&"no newline".into(), 1));
     assert!(!yard.path("elsewhere").exists());
+}
+
+#[test]
+fn a_test_that_a_signal_ends_shows_what_it_has_measured() {
+    let yard = Yard::new();
+    let (script, initramfs) = (script(&yard), initramfs(&yard));
+    let mut command = uml(&initramfs, "first,hangs,afresh");
+    let child = command.arg("--output").arg(yard.path("out")).arg(&script).spawn().unwrap();
+    wait_until("the second step runs", || {
+        fs::read_to_string(yard.path("out/hangs.log")).is_ok_and(|log| log.contains(" begin"))
+    });
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
+    let json = finish(child).failed(143, &["SIGTERM"]).json();
+    let steps = json["steps"].as_array().unwrap();
+    assert_eq!((steps.len(), &steps[0]["figures"][0]), (1, &"MB/s=7.5".into()), "{json:#}");
 }
 
 /// A directory for temporary files may be called anything; a machine's configuration is text.

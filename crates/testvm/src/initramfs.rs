@@ -35,8 +35,8 @@ const MODULES: [&str; 10] = [
     "ext2",
 ];
 
-/// Writes the initial file system of busybox, these programs of `root`'s and what they need; no link in `root` leads out
-/// of it. Its init runs a step, or a shell where it is given none.
+/// Writes the initial file system of busybox, these programs of `root`'s and what they need; no link in `root` leads
+/// out of it. Its init runs a step, or a shell where it is given none.
 ///
 /// # Errors
 /// When a program or a library is missing, or it cannot be written.

@@ -265,10 +265,10 @@ impl TestvmRunArgs {
 
     /// What boots, or all that is missing for a test VM.
     fn guest(&self, machine: &Configuration) -> Result<Guest> {
-        let kvm = kvm::probe();
-        let guest = match is_on_kvm(machine) && !kvm.usable {
-            true => Err(KernelError::Kvm { reason: kvm.reason, remedy: kvm.remedy }.into()),
-            false => Guest::of(machine, self.modules.clone()),
+        let unusable = is_on_kvm(machine).then(kvm::probe).filter(|kvm| !kvm.usable);
+        let guest = match unusable {
+            Some(kvm) => Err(KernelError::Kvm { reason: kvm.reason, remedy: kvm.remedy }.into()),
+            None => Guest::of(machine, self.modules.clone()),
         };
         guest.map_err(|error| match &packages(&PROGRAMS.map(|(name, _)| name)).1[..] {
             lacking @ [_, ..] if self.initramfs.is_none() => {
