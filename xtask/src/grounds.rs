@@ -59,8 +59,8 @@ echo $((($(processes 200) - none) / 200))
 "#;
 const FIGURES: [&str; 5] = ["boot", "`ls`", "`put` of 200 MB", "`run`", "fork and exec in the guest"];
 
-/// Runs the tests of images, and of systems on User-Mode Linux, whose names contain `filter` in each suite, and prints a
-/// table.
+/// Runs the tests of images, and of systems on User-Mode Linux, whose names contain `filter` in each suite, and prints
+/// a table.
 ///
 /// # Errors
 /// When a root cannot be made, or a test fails.

@@ -29,6 +29,7 @@ step_fails() {
 	false
 	echo unreachable
 }
+step_mounts() { grep ' /mnt/' /proc/mounts; }
 step_hangs() { sleep 1000; }
 step_dies() { poweroff -f; }
 step_boasts() {
@@ -212,6 +213,21 @@ fn names_that_are_no_text_are_in_nobodys_way() {
     command.env("TMPDIR", &odd).args(["--size", "8M", "--session", "copying"]).arg("--directory").arg(yard.path(""));
     run_without_leftovers(command.arg("--output").arg(odd.join("out")).arg(&script)).succeeded();
     assert!(odd.join("out/first/data").exists());
+}
+
+#[test]
+fn a_share_that_cannot_be_changed_is_mounted_so() {
+    let yard = Yard::new();
+    let (script, initramfs) = (script(&yard), initramfs(&yard));
+    let mut command = blockyard();
+    command.args(["testvm", "run", "--backend", "uml", "--memory", "256M", "--step", "mounts", "--json"]);
+    command.args(["--share", "/etc:fixed,ro", "--share"]).arg(format!("{}:work", yard.path("").display()));
+    let json = run_without_leftovers(command.arg("--initramfs").arg(&initramfs).arg(&script)).succeeded().json();
+    let output = json["steps"][0]["output"].as_str().unwrap();
+    assert!(
+        output.contains("fixed /mnt/fixed virtiofs ro") && output.contains("work /mnt/work virtiofs rw"),
+        "{json:#}"
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ use blockyard_confinement::{Confinement, ConfinementError, Inherited, Landlock, 
 use blockyard_session::server::{EndReason, Server, ServerOptions};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{Gid, Uid, geteuid, umask};
 use rustix::stdio::{dup2_stdin, stdin, stdout};
@@ -391,16 +392,22 @@ fn is_of_the_kernel(directory: &OwnedFd) -> rustix::io::Result<bool> {
 
 /// Root becomes the directory's owner, so that what the guest makes belongs to whom the directory does, and a server
 /// that was taken over is nobody more than they are. Where that is root itself, only the number stays: the capabilities
-/// go when the process shuts itself in, and without them root has no rights but to its own files.
+/// go when the process shuts itself in, and without them root has no rights but to its own files. Who is root in a user
+/// namespace alone, or without the capabilities for that, stays who they are, as any other user does.
 fn become_owner(directory: &OwnedFd) -> rustix::io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
     let stat = fstat(directory)?;
     let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-    set_thread_groups(&[])?;
-    set_thread_res_gid(group, group, group)?;
-    set_thread_res_uid(user, user, user)
+    // An owner who is nobody there is no valid one (user_namespaces(7)).
+    let as_far_as_it_may = |done| match done {
+        Err(Errno::PERM | Errno::INVAL) => Ok(()),
+        done => done,
+    };
+    as_far_as_it_may(set_thread_groups(&[]))?;
+    as_far_as_it_may(set_thread_res_gid(group, group, group))?;
+    as_far_as_it_may(set_thread_res_uid(user, user, user))
 }
 
 /// Where the client comes from.

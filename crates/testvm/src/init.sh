@@ -16,8 +16,8 @@ if [ ! -e /testvm/step ]; then
 	echo 'This is a shell of the test VM; programs besides busybox are in /tools/bin.'
 	exec setsid cttyhack sh
 fi
-# STEP, RESULTS (share or console), TAGS and DISKS; INIT and PREPARED, the words by which the host knows this script and
-# `prepared` from what the step prints: of the former, the step is not told.
+# STEP, RESULTS (share or console), SHARES (ro:TAG or rw:TAG) and DISKS; INIT and PREPARED, the words by which the host
+# knows this script and `prepared` from what the step prints: of the former, the step is not told.
 . /testvm/step
 rm /testvm/step
 say "kernel $(uname -r)"
@@ -29,8 +29,10 @@ if [ "$RESULTS" = share ]; then
 else
 	script=/testvm/script
 fi
-for tag in $TAGS; do
-	mkdir -p "/mnt/$tag" && mount -t virtiofs "$tag" "/mnt/$tag" || fail "the share $tag cannot be mounted"
+for share in $SHARES; do
+	tag=${share#*:}
+	mkdir -p "/mnt/$tag" && mount -t virtiofs -o "${share%%:*}" "$tag" "/mnt/$tag" ||
+		fail "the share $tag cannot be mounted"
 done
 
 # Disks of an AHCI controller come when its driver has looked at them.

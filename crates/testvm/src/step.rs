@@ -280,15 +280,16 @@ impl TestVm {
         let directory = private_directory(is_text).context("making a directory")?;
         let words = Words::new().context("making a word")?;
         let (mut machine, mut held) = (self.machine.clone(), Vec::new());
-        let tags: Vec<_> = machine.shares.iter().map(|share| share.tag.to_string()).collect();
+        let place = |share: &Share| format!("{}:{}", if share.read_only { "ro" } else { "rw" }, share.tag);
+        let shares: Vec<_> = machine.shares.iter().map(place).collect();
         let word = match self.results {
             ResultsBy::Share => "share",
             ResultsBy::Console => "console",
         };
         let devices = devices(&machine.disks);
         let order = format!(
-            "STEP={step}\nRESULTS={word}\nTAGS='{}'\nDISKS='{}'\nINIT={}\nPREPARED={}\n",
-            tags.join(" "),
+            "STEP={step}\nRESULTS={word}\nSHARES='{}'\nDISKS='{}'\nINIT={}\nPREPARED={}\n",
+            shares.join(" "),
             devices.join(" "),
             words.init,
             words.prepared
