@@ -11,7 +11,7 @@ use crate::kernel_process;
 use crate::machine::{self, ENDING, Lines, Machine, MachineParts, Patience, TICK, export};
 use crate::slot::{Slot, SlotDisk};
 use crate::stream::{Outside, StreamSink, StreamSource};
-use crate::system::{Console, ConsoleSize, Hearing, System, SystemOptions};
+use crate::system::{Console, Hearing, System, SystemOptions};
 use crate::tools::{Tool, ToolCall, ToolEnd, ToolError, Tools, judged};
 use blockyard_block::{Disk, printable, wait_ready};
 use blockyard_protocol::appliance::{HandOver, MORE, Operation, PIECE_BYTES, Ready, Request, Response, VERSION};
@@ -499,13 +499,12 @@ impl Appliance {
     ///
     /// # Errors
     /// As [`Appliance::call`].
-    pub fn hand_over(&mut self, modules: &[&str], size: ConsoleSize) -> Result<Response, ApplianceError> {
-        let ConsoleSize { rows, columns } = size;
+    pub fn hand_over(&mut self, modules: &[&str]) -> Result<Response, ApplianceError> {
         let modules: Vec<_> = modules.iter().map(|&module| module.to_owned()).collect();
         self.supply(&modules);
         let module_share = self.options.system.as_ref().and_then(|system| system.module_share.clone());
         let module_share = module_share.unwrap_or_default();
-        self.call(Operation::HandOver(HandOver { disks: self.image_count(), modules, module_share, rows, columns }))
+        self.call(Operation::HandOver(HandOver { disks: self.image_count(), modules, module_share }))
     }
 
     /// The guest, once it was handed over well.
@@ -529,10 +528,12 @@ impl Appliance {
         let arguments = arguments(&options);
         let ApplianceOptions { kernel, launcher, memory_bytes, agent, .. } = &options;
         let others = options.system.as_ref().map(|system| system.devices.clone()).unwrap_or_default();
+        let console_size = options.system.as_ref().map(|system| system.console_size).unwrap_or_default();
         let memory_bytes = *memory_bytes;
         let images_count = disks.len();
         let (disks, disk_type) = (exports, machine::DISKS);
-        let parts = MachineParts { kernel, launcher, memory_bytes, disks, disk_type, slots, others, arguments };
+        let parts =
+            MachineParts { kernel, launcher, memory_bytes, disks, disk_type, slots, others, arguments, console_size };
         let lines = Lines { serial, console: ends.console, words: ends.words };
         let shares: &[&str] = if options.system.is_some() { &["virtiofs"] } else { &[] };
         let machine = Machine::start(parts, lines, |file| initramfs::write(file, kernel, shares, agent))?;

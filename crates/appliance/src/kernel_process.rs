@@ -3,11 +3,11 @@
 //! User-Mode Linux is executed by a program of ours, which first gives up what the kernel does not need, as only a
 //! process without other threads can: [`run`] is that program's `main`, in two stages. The outer one makes namespaces,
 //! where this user may: processes, network, IPC, host name, mounts. The inner one, first of its processes, is given the
-//! kernel, open, and gets a root directory with nothing but the C library, its disks' sockets and memory to run in; then
-//! Landlock where the host has it; then the system calls that the kernel needs, of which those that it needs to start
-//! are taken away before it looks at a disk ([`blockyard_confinement::program_filter`]); then it starts the kernel.
-//! Where namespaces are not to be had, there is one stage. What it has become it says over the serial line, before the
-//! kernel has it ([`Confined`]).
+//! kernel, open, and gets a root directory with nothing but the C library, its disks' sockets and memory to run in;
+//! then Landlock where the host has it; then the system calls that the kernel needs, of which those that it needs to
+//! start are taken away before it looks at a disk ([`blockyard_confinement::program_filter`]); then it starts the
+//! kernel. Where namespaces are not to be had, there is one stage. What it has become it says over the serial line,
+//! before the kernel has it ([`Confined`]).
 //!
 //! It dies with whoever started it, by the parent-death signal, and with it all of its processes: those of a namespace
 //! end with its first. Where there are no namespaces, its process group keeps them together, and a guard beside it, a
@@ -17,6 +17,7 @@ use crate::confined::{Confined, LineStart, LineWord, receive_program};
 use crate::error::Cause;
 use crate::kernel::Kernel;
 use crate::kvm_process;
+use crate::system::ConsoleSize;
 use blockyard_block::wait_ready;
 use blockyard_confinement::landlock_abi;
 use blockyard_confinement::program_filter::{
@@ -79,6 +80,9 @@ pub(crate) const PRELOAD_NAME: &str = "preload.so";
 /// 6.16 they end threads of their own when they end, for which libc looks for this library (pthread_cancel(3)), and
 /// nothing is found any more when the seal holds.
 const THREADS_LIBRARY: &str = "libgcc_s.so.1";
+
+/// Says how large the kernel's consoles are ([`blockyard_linux_guest::PRELOAD`]), if somebody knows.
+const CONSOLE_SIZE: &str = "BLOCKYARD_CONSOLE_SIZE";
 
 /// Says to a process that it was started to call [`run`], with what it was started as. The kernel does not have it.
 const STARTED_AS: &str = "BLOCKYARD_STARTED_AS_KERNEL";
@@ -187,9 +191,13 @@ pub fn run(arguments: &[OsString], again: &[&str]) -> io::Result<Infallible> {
     }
 }
 
-/// Marks what is started to call [`run`], for [`refuse_in_kernels`].
-pub(crate) fn mark(command: &mut Command, launcher: &(PathBuf, Vec<&'static str>)) {
+/// Says to what is started to call [`run`] that it is, for [`refuse_in_kernels`], and how large the consoles are.
+pub(crate) fn mark(command: &mut Command, launcher: &(PathBuf, Vec<&'static str>), size: ConsoleSize) {
     command.env(STARTED_AS, started_as(launcher));
+    match size {
+        ConsoleSize { rows: 0, .. } | ConsoleSize { columns: 0, .. } => command.env_remove(CONSOLE_SIZE),
+        ConsoleSize { rows, columns } => command.env(CONSOLE_SIZE, format!("{rows} {columns}")),
+    };
 }
 
 /// In a process that was started to become a kernel, [`run`] never returns. So one that wants an appliance of its own
@@ -361,7 +369,8 @@ fn become_program(arguments: &KernelArguments, executes: Executes, isolated: boo
         [arguments.kernel.as_os_str()].into_iter().chain(arguments.arguments.iter().map(|word| &**word)).collect();
     let set = |name: &str, value: &OsStr| OsString::from_iter([name.as_ref(), "=".as_ref(), value]);
     let (temporary, libraries) = (temporary.as_os_str(), libraries(executes));
-    let environment = [set("TMPDIR", temporary), set("HOME", temporary), set("LD_PRELOAD", libraries.as_ref())];
+    let mut environment = vec![set("TMPDIR", temporary), set("HOME", temporary), set("LD_PRELOAD", libraries.as_ref())];
+    environment.extend(std::env::var_os(CONSOLE_SIZE).map(|size| set(CONSOLE_SIZE, &size)));
     let program = OpenedProgram::new(program, &words, &environment)?;
     // The root directory took some.
     drop_capabilities()?;
@@ -388,8 +397,8 @@ fn become_program(arguments: &KernelArguments, executes: Executes, isolated: boo
     Err(program.execute())
 }
 
-/// What a kernel is started with (ld.so(8), `LD_PRELOAD`), in the current directory, whose own name may have letters that
-/// end a name there.
+/// What a kernel is started with (ld.so(8), `LD_PRELOAD`), in the current directory, whose own name may have letters
+/// that end a name there.
 fn libraries(executes: Executes) -> String {
     match executes {
         Executes::Nothing => format!("./{PRELOAD_NAME}"),

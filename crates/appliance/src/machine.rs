@@ -8,6 +8,7 @@ use crate::kernel::Kernel;
 use crate::kernel_process::{self, KernelArguments, PRELOAD_NAME, tasks_max};
 use crate::kvm_process;
 use crate::slot::SlotDisk;
+use crate::system::ConsoleSize;
 use blockyard_block::{AdmittedMemory, Disk, error_at, wait_ready};
 use blockyard_confinement::program_filter::{AnsweredCalls, OwnProcesses};
 use blockyard_linux_guest::PRELOAD;
@@ -52,6 +53,8 @@ pub(crate) struct MachineParts<'parts> {
     pub(crate) others: Vec<ServedElsewhere>,
     /// The kernel's, without those that name disks.
     pub(crate) arguments: Vec<String>,
+    /// Of the kernel's consoles, where it is a program.
+    pub(crate) console_size: ConsoleSize,
 }
 
 /// virtio-blk.
@@ -345,7 +348,7 @@ fn spawn(parts: &MachineParts<'_>, lines: Lines, directory: &TempDir) -> Result<
         .stdin(Stdio::from(OwnedFd::from(lines.serial)))
         .stdout(Stdio::from(OwnedFd::from(lines.console)))
         .stderr(Stdio::from(OwnedFd::from(lines.words)));
-    kernel_process::mark(&mut command, parts.launcher);
+    kernel_process::mark(&mut command, parts.launcher, parts.console_size);
     let child = command.spawn().map_err(start("starting its process"))?;
     let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
     let descriptor = descriptor.map_err(|errno| Cause::Start("watching its process", errno.into()))?;

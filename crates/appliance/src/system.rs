@@ -36,6 +36,8 @@ pub struct SystemOptions {
     /// Which of the devices is a share (virtio-fs) of all of the kernel's modules ([`Kernel::modules`]), that a system
     /// out of an image sees where it looks for them: its tag.
     pub module_share: Option<String>,
+    /// Of the console.
+    pub console_size: ConsoleSize,
 }
 
 /// A kernel with an initial file system that somebody has made.
@@ -118,9 +120,10 @@ impl System {
         let disk_type = if disks.is_empty() { machine::NOTHING } else { machine::DISKS };
         let mut arguments = kernel_command_line::of_user_mode_linux(memory_bytes, false);
         arguments.extend(kernel_command_line::of_a_system(kernel, &system, ""));
-        let others = system.devices.clone();
+        let (others, console_size) = (system.devices.clone(), system.console_size);
         let (disks, slots) = (exports, Vec::new());
-        let parts = MachineParts { kernel, launcher, memory_bytes, disks, disk_type, slots, others, arguments };
+        let parts =
+            MachineParts { kernel, launcher, memory_bytes, disks, disk_type, slots, others, arguments, console_size };
         let lines = Lines { serial, console: ends.console, words: ends.words };
         let machine = Machine::start(parts, lines, |mut file| io::copy(&mut initramfs, &mut file).map(drop));
         let machine = machine.map_err(without_log)?;

@@ -4,7 +4,7 @@ mod support;
 
 use blockyard_linux_guest::{debian_root, make_root, write_initramfs};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::termios::{LocalModes, tcgetattr};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -42,25 +42,39 @@ fn tool(program: &str, arguments: &[&Path]) {
 /// Somebody before a guest's console.
 struct Seat {
     child: Child,
+    /// What it sits before, unless that is the child's standard input and output.
+    terminal: Option<File>,
     /// What was not looked at yet.
     said: Vec<u8>,
 }
 
 impl Seat {
     fn take(mut command: Command) -> Self {
-        Self { child: command.spawn().unwrap(), said: Vec::new() }
+        Self { child: command.spawn().unwrap(), terminal: None, said: Vec::new() }
+    }
+
+    /// The same before a terminal of that size.
+    fn before_terminal(mut command: Command, rows: u16, columns: u16) -> Self {
+        let (ours, terminal) = terminal();
+        tcsetwinsize(&ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        command.stdin(terminal.try_clone().unwrap()).stdout(terminal);
+        Self { terminal: Some(ours), ..Self::take(command) }
     }
 
     /// Waits until the console says `text`; what it said up to there.
     fn sees(&mut self, text: &str) -> String {
-        let stdout = self.child.stdout.as_mut().unwrap();
+        let stdout: &mut dyn Read = match &mut self.terminal {
+            Some(terminal) => terminal,
+            None => self.child.stdout.as_mut().unwrap(),
+        };
         loop {
             if let Some(at) = self.said.windows(text.len()).position(|window| window == text.as_bytes()) {
                 let rest = self.said.split_off(at + text.len());
                 return String::from_utf8_lossy(&std::mem::replace(&mut self.said, rest)).into_owned();
             }
             let mut piece = [0; 4096];
-            let count = stdout.read(&mut piece).unwrap();
+            // Of a terminal that nobody has any more, nothing can be read.
+            let count = stdout.read(&mut piece).unwrap_or(0);
             if count == 0 {
                 let mut errors = String::new();
                 self.child.stderr.as_mut().unwrap().read_to_string(&mut errors).unwrap();
@@ -71,7 +85,11 @@ impl Seat {
     }
 
     fn types(&mut self, text: &str) {
-        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        let stdin: &mut dyn Write = match &mut self.terminal {
+            Some(terminal) => terminal,
+            None => self.child.stdin.as_mut().unwrap(),
+        };
+        stdin.write_all(text.as_bytes()).unwrap();
     }
 
     fn ends(self) -> Outcome {
@@ -132,7 +150,7 @@ fn directories_are_shared_with_a_system() {
     }
     let image = busybox(
         &yard,
-        "mkdir -p /a /b; mount -t virtiofs work /a; mount -t virtiofs notes /b
+        "mkdir -p /a /b; mount -t virtiofs work /a; mount -t virtiofs -o ro notes /b
          cat /a/greeting /b/greeting
          echo of the guest >/a/answer
          echo no >/b/answer || echo notes stay as they are
@@ -148,6 +166,14 @@ fn directories_are_shared_with_a_system() {
     assert_eq!(fs::read_to_string(yard.path("work").join("answer")).unwrap(), "of the guest\n");
     assert!(!yard.path("notes").join("answer").exists());
     run(on_uml(&image).args(["--share", &share("missing", "")])).failed(1, &["cannot share", "missing"]);
+    fs::remove_file(yard.path("work").join("answer")).unwrap();
+    // Who is root in a user namespace alone: it has no groups to give up, nor anybody else to become.
+    let mut below = Command::new("unshare");
+    below.args(["--user", "--map-root-user"]).arg(command.get_program()).args(command.get_args());
+    below.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let outcome = run(&mut below).succeeded();
+    assert!(outcome.stdout.contains("work of the host"), "{outcome:#?}");
+    assert_eq!(fs::read_to_string(yard.path("work").join("answer")).unwrap(), "of the guest\n");
 }
 
 /// It loads one itself, as busybox has no tables of the kind that it finds.
@@ -354,10 +380,13 @@ fn debian() -> PathBuf {
 
 /// Logs in, runs `command`, sees what is expected, and switches it off.
 fn is_used(disk: &Path, command: &str, expected: &[&str]) {
-    let mut seat = Seat::take(on_uml(disk));
+    // The console is opened anew for each login.
+    let mut seat = Seat::before_terminal(on_uml(disk), 33, 123);
     seat.sees("yard login: ");
     seat.types("root\n");
     seat.sees("root@yard:~# ");
+    seat.types("stty size\n");
+    seat.sees("33 123");
     seat.types(command);
     seat.types("\n");
     expected.iter().for_each(|expected| _ = seat.sees(expected));

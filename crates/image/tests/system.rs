@@ -79,10 +79,10 @@ impl Seat {
             seccomp: false,
             devices: Vec::new(),
             module_share: None,
+            console_size: ConsoleSize { rows: 50, columns: 132 },
         };
         let image = opened(image, Some(system))?;
-        let size = ConsoleSize { rows: 50, columns: 132 };
-        Ok(Self { system: image.hand_over(&[], size)?, screen, read: 0 })
+        Ok(Self { system: image.hand_over(&[])?, screen, read: 0 })
     }
 
     /// Waits until the screen says `text` after what was read.

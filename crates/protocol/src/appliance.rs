@@ -124,9 +124,6 @@ pub struct HandOver {
     pub modules: Vec<String>,
     /// A share (virtio-fs) of all modules of the kernel's, which the system is to see: its tag. Empty: there is none.
     pub module_share: String,
-    /// Of the console, in letters; 0: nobody knows.
-    pub rows: u16,
-    pub columns: u16,
 }
 
 /// Look at files: a stream of Records.

@@ -211,6 +211,7 @@ impl Machine<'_> {
             seccomp: self.configuration.uml_seccomp,
             devices: self.servers.devices(&self.shares),
             module_share: self.module_share.clone(),
+            console_size: terminal_size(),
         };
         let disk = |(name, open): &(DiskSpecification, OpenDisk)| ImageDisk {
             disk: Arc::clone(&open.disk),
@@ -228,7 +229,7 @@ impl Machine<'_> {
         let options = ImageOptions::new(disks).memory_bytes(self.configuration.memory).timeout(START_TIMEOUT);
         let mut image =
             options.keys(std::mem::take(&mut self.keys)).system(system).boot(self.resources.clone(), watch)?;
-        let begun = image.begin_hand_over(modules, terminal_size());
+        let begun = image.begin_hand_over(modules);
         self.keys = image.take_keys();
         begun?;
         Ok(image.into_system())

@@ -19,7 +19,6 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use rustix::process::chroot;
-use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -127,15 +126,7 @@ fn make_ready(request: &HandOver) -> Result<(), Failure> {
     fs::create_dir_all("/run").map_err(bad)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     mount("run", "/run", "tmpfs", flags, c"mode=0755").map_err(|errno| bad(errno.into()))?;
-    tell_udev().map_err(|error| failure(Path::new(UDEV), "cannot write to", &error))?;
-    // Where it has no console, nobody looks.
-    if request.rows > 0
-        && let Ok(console) = fs::File::open("/dev/tty0")
-    {
-        let size = Winsize { ws_row: request.rows, ws_col: request.columns, ws_xpixel: 0, ws_ypixel: 0 };
-        let _ = tcsetwinsize(console, size);
-    }
-    Ok(())
+    tell_udev().map_err(|error| failure(Path::new(UDEV), "cannot write to", &error))
 }
 
 /// Where udev keeps what it knows of devices, each in a file.

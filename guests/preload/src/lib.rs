@@ -1,5 +1,5 @@
-//! A shared library that User-Mode Linux is started with (`LD_PRELOAD`). It takes the place of two functions of libc's,
-//! and does what they do, but for one case each.
+//! A shared library that User-Mode Linux is started with (`LD_PRELOAD`). It takes the place of three functions of
+//! libc's, and does what they do, but for one case each.
 //!
 //! [`syscall`]: it executes by descriptor with a path that cannot name anything. `execveat(fd, "", …, AT_EMPTY_PATH)`
 //! executes the open file `fd`, unless there is something at the address of `""`: then that names a file. No filter of
@@ -11,16 +11,21 @@
 //! [`ptrace()`]: it sets all vector registers of a process, where only the first ones are given. User-Mode Linux up to
 //! 6.12 keeps 2,696 bytes of them for each of its processes, all that there was with AVX-512. Processors with AMX have
 //! 11,008, and there the host's kernel takes all or none (EFAULT): no process of the guest would run.
+//!
+//! [`ioctl`]: it says how large somebody's terminal is, which [`CONSOLE_SIZE`] says. User-Mode Linux asks that of what
+//! is behind a console each time that the guest opens it, and there is a socket.
 
 #![no_std]
 
 use core::arch::asm;
 use core::arch::x86_64::__cpuid_count;
+use core::ffi::{CStr, c_char};
 use core::panic::PanicInfo;
 use core::ptr::{addr_of_mut, copy_nonoverlapping};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const SYS_MMAP: usize = 9;
+const SYS_IOCTL: usize = 16;
 const SYS_PTRACE: usize = 101;
 const SYS_EXECVEAT: usize = 322;
 const AT_EMPTY_PATH: usize = 0x1000;
@@ -45,8 +50,13 @@ const EXTENDED_AT: usize = 576;
 /// arch/x86/include/asm/page_64.h, `TASK_SIZE_MAX`).
 const ENDS: [usize; 2] = [1 << 56, 1 << 47];
 
+const TIOCGWINSZ: usize = 0x5413;
+/// A variable of the environment: lines and letters in a line, as two numbers with a space between.
+const CONSOLE_SIZE: &CStr = c"BLOCKYARD_CONSOLE_SIZE";
+
 unsafe extern "C" {
     fn __errno_location() -> *mut i32;
+    fn getenv(name: *const c_char) -> *const c_char;
 }
 
 /// syscall(2), but that `execveat` of an empty path has it at the end of the address space.
@@ -75,6 +85,39 @@ pub unsafe extern "C" fn syscall(
     // SAFETY: libc's own, of this thread.
     unsafe { *__errno_location() = -result as i32 };
     -1
+}
+
+/// ioctl(2), but that every console has the size that somebody's terminal has, if that is known.
+///
+/// # Safety
+/// As that call's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(descriptor: i32, request: usize, argument: usize) -> i32 {
+    if request == TIOCGWINSZ
+        && let Some([rows, columns]) = console_size()
+    {
+        // SAFETY: the caller has room for a `struct winsize` there, which ends with two numbers of pixels.
+        unsafe { (argument as *mut [u16; 4]).write([rows, columns, 0, 0]) };
+        return 0;
+    }
+    // SAFETY: the caller's.
+    let result = unsafe { call(SYS_IOCTL, [descriptor as usize, request, argument, 0, 0, 0]) };
+    if result >= 0 {
+        return result as i32;
+    }
+    // SAFETY: libc's own, of this thread.
+    unsafe { *__errno_location() = -result as i32 };
+    -1
+}
+
+fn console_size() -> Option<[u16; 2]> {
+    // SAFETY: nothing changes the environment while that is looked at: the kernel has one thread that does.
+    let text = unsafe {
+        let text = getenv(CONSOLE_SIZE.as_ptr());
+        (!text.is_null()).then(|| CStr::from_ptr(text))
+    };
+    let (rows, columns) = text?.to_str().ok()?.split_once(' ')?;
+    Some([rows.parse().ok()?, columns.parse().ok()?])
 }
 
 /// What ptrace(2) takes for a set of registers.

@@ -9,7 +9,7 @@ use crate::error::{Context, Error, Result, refuse};
 use crate::needs::Needs;
 use crate::volumes::keys::{Key, Keys};
 use crate::volumes::opened_stacks::Stacks;
-use blockyard_appliance::{Appliance, ConsoleSize, ImageDisk, StreamSink, System};
+use blockyard_appliance::{Appliance, ImageDisk, StreamSink, System};
 use blockyard_block::layers::{WatchedDisk, ZerosAsHoles};
 use blockyard_block::{AtomicChange, Disk, Geometry, Remedy, RequestError, printable};
 use blockyard_protocol::appliance::{Failure, MountPoint, Operation, Record, Response, Volume};
@@ -140,8 +140,8 @@ impl OpenImage {
     }
 
     /// Has the guest handed over, as far as it can be.
-    pub(crate) fn try_hand_over(&mut self, modules: &[&str], size: ConsoleSize) -> Result<Response> {
-        Ok(self.appliance.hand_over(modules, size)?)
+    pub(crate) fn try_hand_over(&mut self, modules: &[&str]) -> Result<Response> {
+        Ok(self.appliance.hand_over(modules)?)
     }
 
     /// Whether nothing may be written.
