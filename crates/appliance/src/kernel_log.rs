@@ -17,6 +17,23 @@ const PIECE_BYTES: usize = 4096;
 const SHOWN: usize = 4;
 const LAST_WORDS: usize = 2;
 
+/// What a kernel says when it has done all and leaves (Linux, kernel/reboot.c).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Farewell {
+    /// It wants to begin anew.
+    Restarts,
+    /// It is to be switched off, or halts.
+    Stops,
+}
+
+impl Farewell {
+    const WORDS: [(&str, Self); 3] = [
+        ("reboot: Restarting system", Self::Restarts),
+        ("reboot: Power down", Self::Stops),
+        ("reboot: System halted", Self::Stops),
+    ];
+}
+
 /// The last lines of the console. The guest can say what it likes: it is text that cannot command a terminal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KernelLog {
@@ -99,6 +116,18 @@ impl KernelLog {
         words.split_off(words.len().saturating_sub(LAST_WORDS))
     }
 
+    /// Its farewell, if it has said one and has not panicked. Whatever a guest writes there to be taken for one, it
+    /// could as well do.
+    pub(crate) fn farewell(&self) -> Option<Farewell> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let said: Vec<_> = lines.iter().filter_map(|line| complaint(line)).collect();
+        if said.iter().any(|line| line.starts_with("Kernel panic")) {
+            return None;
+        }
+        let meant = |line: &String| Farewell::WORDS.iter().find(|(words, _)| line.starts_with(words));
+        said.iter().rev().find_map(meant).map(|(_, farewell)| *farewell)
+    }
+
     /// The last few complaints: the console has nothing but errors of the kernel's, and words of User-Mode Linux, which
     /// have no time in front, nor a name.
     pub(crate) fn complaints(&self) -> Vec<String> {
@@ -170,6 +199,22 @@ mod tests {
         let (log, thread) = KernelLog::follow(console.as_bytes(), None).unwrap();
         thread.join().unwrap();
         assert_eq!(log.complaints(), ["EXT4-fs error: bad", "Kernel panic - not syncing: forced"]);
+    }
+
+    #[test]
+    fn a_kernel_that_has_said_farewell_has_not_died() {
+        let farewell = |console: &'static str| {
+            let (log, thread) = KernelLog::follow(console.as_bytes(), None).unwrap();
+            thread.join().unwrap();
+            log.farewell()
+        };
+        let lost = "[ 0.1] EXT4-fs (vda): shut down requested (2)\n";
+        assert_eq!(farewell("[ 0.1] reboot: Restarting system\r\n"), Some(Farewell::Restarts));
+        assert_eq!(farewell(&*format!("[ 0.1] reboot: Power down\n{lost}").leak()), Some(Farewell::Stops));
+        assert_eq!(farewell("[ 0.1] reboot: System halted\n"), Some(Farewell::Stops));
+        assert_eq!(farewell("reboot: Restarting system\n"), None, "the kernel says when");
+        assert_eq!(farewell("[ 0.1] reboot: Restarting system\n[ 0.2] Kernel panic - not syncing: x\n"), None);
+        assert_eq!(farewell(lost), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::confined::Confined;
 use crate::error::{ApplianceError, Cause};
 use crate::kernel::Kernel;
 use crate::kernel_command_line;
-use crate::kernel_log::KernelLog;
+use crate::kernel_log::{Farewell, KernelLog};
 use crate::kernel_process;
 use crate::machine::{self, Launcher, Lines, Machine, MachineParts, Patience, ServedElsewhere, export};
 use blockyard_block::{MemoryDisk, wait_ready};
@@ -199,7 +199,13 @@ impl System {
         Ok(Some(match self.machine.process.status.and_then(|status| status.code()) {
             Some(_) if self.hearing.says(WANTS_TO_BEGIN_ANEW) => Ending::Reboots,
             Some(0) => Ending::PoweredOff,
-            _ => Ending::Died(self.why_it_died()),
+            // It takes a signal that comes as it leaves, its timer's mostly, on a stack that is none of its own any
+            // more (Linux, arch/um/os-Linux/main.c, `unblock_signals`), and dies of that.
+            _ => match self.hearing.console.farewell() {
+                Some(Farewell::Restarts) => Ending::Reboots,
+                Some(Farewell::Stops) => Ending::PoweredOff,
+                None => Ending::Died(self.why_it_died()),
+            },
         }))
     }
 
