@@ -4,13 +4,13 @@ mod support;
 
 use blockyard_linux_guest::{DebianKernel, Guest, kernel_directory};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::{Yard, blockyard, finish, run, run_without_leftovers, wait_until};
 
@@ -283,6 +283,22 @@ fn what_cannot_be_run_is_refused_before_a_machine_starts() {
     fs::write(yard.path("dd"), "echo hello\n").unwrap();
     let mut shadowed = blockyard();
     run(shadowed.args(["testvm", "run", "dd"]).current_dir(yard.path(""))).failed(1, &["dd is no script of steps"]);
+}
+
+/// On a machine that has nothing but this program.
+#[test]
+fn all_that_a_machine_lacks_is_said_before_anything_boots() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let yard = Yard::new();
+    fs::create_dir(yard.path("tmp")).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_blockyard"), yard.path("blockyard")).unwrap();
+    let mut bare = Command::new("chroot");
+    bare.arg(yard.path("")).args(["/blockyard", "testvm", "run", "dd", "--backend"]);
+    bare.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let packages = "apt-get install busybox-static coreutils fio";
+    run(bare.arg("uml")).failed(1, &["apt-get install user-mode-linux", packages]);
 }
 
 /// What comes with the program runs on the disk that is made for it, by each way that the host has, past its caches.

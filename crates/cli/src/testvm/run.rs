@@ -272,8 +272,8 @@ impl TestvmRunArgs {
         };
         guest.map_err(|error| match &packages(&PROGRAMS.map(|(name, _)| name)).1[..] {
             lacking @ [_, ..] if self.initramfs.is_none() => {
-                let lacking = lacking.join(" ");
-                anyhow!("{}; and {lacking} are to be had by `apt-get install {lacking}`", explain(&*error))
+                let (lacking, error) = (lacking.join(" "), explain(&*error));
+                anyhow!("{error}; and programs of the test VM are missing: run `apt-get install {lacking}`")
             }
             _ => error,
         })
