@@ -213,14 +213,9 @@ impl System {
         let complaints = self.hearing.console.complaints();
         let said = complaints.iter().find(|line| line.starts_with("Kernel panic")).or(complaints.last());
         let status = self.machine.process.status;
-        let ended =
-            || status.map_or_else(|| "it was killed".into(), |status| format!("its process ended with {status}"));
-        match said {
-            // That is what it says when it has done all that it was to do.
-            Some(said) if said.starts_with("reboot: ") => format!("{} after \"{said}\"", ended()),
-            Some(said) => said.clone(),
-            None => ended(),
-        }
+        said.cloned().unwrap_or_else(|| {
+            status.map_or_else(|| "it was killed".into(), |status| format!("its process ended with {status}"))
+        })
     }
 
     /// Ends it, as dropping it does: its disks are let go of when this returns, and what it said is passed on.

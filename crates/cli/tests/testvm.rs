@@ -213,6 +213,9 @@ fn names_that_are_no_text_are_in_nobodys_way() {
     command.env("TMPDIR", &odd).args(["--size", "8M", "--session", "copying"]).arg("--directory").arg(yard.path(""));
     run_without_leftovers(command.arg("--output").arg(odd.join("out")).arg(&script)).succeeded();
     assert!(odd.join("out/first/data").exists());
+    let mut command = uml(&renamed, "first");
+    command.current_dir(&odd).args(["--size", "8M"]).arg(&script);
+    run(&mut command).failed(2, &["--directory", "is no text (UTF-8)"]);
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl<'a> Given<'a> {
         command.arg("--kernel").arg(&guest.kernel).arg("--initrd").arg(initrd);
         command.args(["--append", "quiet panic=-1", "--memory", &bench.memory_bytes.to_string()]);
         command.args(["--timeout", &bench.timeout.as_secs_f64().to_string()]);
-        for (directory, tag) in [(&*bench.root, "root,ro"), (&*self.tree, "tree,ro"), (logs, "logs")] {
+        for (directory, tag) in [(&*bench.root, "root,ro"), (&*self.tree, "tree,ro"), (logs, "logs,limit=1G")] {
             let mut share = directory.as_os_str().to_owned();
             share.push(format!(":{tag}"));
             command.arg("--share").arg(share);

@@ -178,7 +178,8 @@ impl TestvmRunArgs {
                     vm.machine.engine = variant.engine();
                     let of_round = (self.rounds > 1).then(|| output.below(&round.to_string())).transpose()?;
                     let result = vm.step(&script, step, of_round.as_ref().unwrap_or(output), watch)?;
-                    let Some(result) = result else { return Ok(()) };
+                    // What a signal has ended, as it came to the machine too, has not failed.
+                    let Some(result) = result.filter(|_| watch().is_continue()) else { return Ok(()) };
                     outcomes.push(Outcome { variant, result, round, machine });
                 }
             }
@@ -258,7 +259,12 @@ impl TestvmRunArgs {
         if !bytes.is_multiple_of(1 << 20) || !(1..=LENGTH_BYTES_MAX).contains(&bytes) {
             return Err(UsageError(format!("--size: {} is not whole MiB, or too much", size::exact(bytes))).into());
         }
-        let yard = Yard::create(&self.directory, bytes, true)?;
+        let directory = self.directory.canonicalize().with_context(|| shown(&self.directory).to_string())?;
+        if directory.to_str().is_none() {
+            let directory = shown(&directory);
+            return Err(UsageError(format!("--directory: {directory} is no text (UTF-8), as a disk's name is")).into());
+        }
+        let yard = Yard::create(&directory, bytes, true)?;
         let disk = yard.file_disk().or_partition(NonZeroU32::MIN);
         Ok((Some(yard), vec![disk]))
     }
