@@ -14,6 +14,7 @@ use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::signals;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_command_line::usage_error::UsageError;
+use blockyard_confinement::Inherited;
 use blockyard_image::Watch;
 use blockyard_run::{Audience, Configuration, DoesNotFit, RunReport};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -24,6 +25,7 @@ use std::sync::Arc;
 /// # Errors
 /// When the machine cannot be had, or ends otherwise than by being switched off or left.
 pub fn run(args: &RunArgs) -> Result<()> {
+    let inherited = Inherited::take().context("taking over what was inherited")?;
     let configuration = args.configuration()?;
     if args.print_config {
         return print_configuration(&configuration);
@@ -34,7 +36,8 @@ pub fn run(args: &RunArgs) -> Result<()> {
     }
     signals::quit_gives_the_terminal_back()?;
     let mut report = RunReport::default();
-    let ran = blockyard_run::run(&configuration, &disk::to_write(&configuration.allow_dirs), &audience, &mut report);
+    let opening = disk::to_write(&configuration.allow_dirs);
+    let ran = blockyard_run::run(&configuration, &opening, &audience, inherited, &mut report);
     // Stdout is the guest's.
     match (args.stats && report.has_begun(), args.json) {
         (false, _) => {}

@@ -11,10 +11,11 @@ mod server;
 mod support;
 
 use lab_guest::LabGuest;
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{LocalModes, tcgetattr};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -190,10 +191,17 @@ fn kvm_a_guest_that_hangs_is_stopped() {
     let Some(_) = LabGuest::cloud() else { return };
     let yard = Yard::new();
     let kernel = tiny_kernel(&yard, "kernel", &[0xeb, 0xfe]);
+    // Whoever starts the command has forgotten a descriptor.
+    let forgotten = File::open("/etc/passwd").unwrap();
+    fcntl_setfd(&forgotten, FdFlags::empty()).unwrap();
     // Its stdin stays open, and so the thread that reads it.
     let child = on_kvm(&kernel).stdin(Stdio::piped()).spawn().unwrap();
+    drop(forgotten);
     support::wait_until_it_catches(child.id(), Signal::TERM.as_raw());
     wait_until("all threads are shut in", || are_shut_in(child.id()));
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = descriptors.filter_map(|descriptor| fs::read_link(descriptor).ok()).collect();
+    assert!(!files.contains(&PathBuf::from("/etc/passwd")), "{files:?}");
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
     finish(child).failed(143, &["SIGTERM"]);
 }

@@ -12,7 +12,7 @@ use crate::{Audience, DoesNotFit};
 use anyhow::{Context, Result, bail};
 use blockyard_block::Disk;
 use blockyard_block::specification::DiskSpecification;
-use blockyard_confinement::MachineThread;
+use blockyard_confinement::{Inherited, MachineThread};
 use blockyard_hypervisor::Hypervisor;
 use blockyard_hypervisor::kvm::{KvmHypervisor, emulates_guests};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
@@ -73,6 +73,7 @@ pub(crate) fn run(
     configuration: &Configuration,
     opening: &OpenOptions<'_>,
     audience: &Timed<'_>,
+    inherited: Inherited,
     report: &mut RunReport,
 ) -> Result<()> {
     let shares = shares::open(&configuration.shares)?;
@@ -95,6 +96,7 @@ pub(crate) fn run(
     let placement = placement(configuration).context("finding out which CPUs there are")?;
     let shares = shares::starters(&shares, configuration.cpus)?;
     // Nothing more is opened by its name, and nobody has looked at anything of the guest's.
+    inherited.close();
     let walls = Walls::enter(configuration, audience)?;
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
     let told = sender.clone();

@@ -25,6 +25,7 @@ pub use report::RunReport;
 
 use anyhow::{Error, Result, anyhow};
 use blockyard_appliance::KernelError;
+use blockyard_confinement::Inherited;
 use blockyard_hypervisor::kvm::{Probe, is_native, probe};
 use blockyard_image::Watch;
 use blockyard_session::open::OpenOptions;
@@ -50,7 +51,8 @@ pub trait Audience {
 pub struct DoesNotFit(String);
 
 /// Runs the machine until it is switched off, somebody leaves it, or it fails. Disks are opened with `opening`.
-/// `report` is filled in as far as the machine comes.
+/// `report` is filled in as far as the machine comes. On KVM, what this process has inherited is closed once all is
+/// open, whose names may say one of those: no guest has it.
 ///
 /// # Errors
 /// A sentence on what cannot be had, on what the guest died of, or the signal that ended it.
@@ -58,14 +60,15 @@ pub fn run(
     configuration: &Configuration,
     opening: &OpenOptions<'_>,
     audience: &dyn Audience,
+    inherited: Inherited,
     report: &mut RunReport,
 ) -> Result<()> {
     let audience = Timed::new(audience, configuration.timeout);
     let ran = match configuration.backend {
-        Backend::Kvm => kvm::run(configuration, opening, &audience, report),
+        Backend::Kvm => kvm::run(configuration, opening, &audience, inherited, report),
         Backend::Uml => uml::run(configuration, opening, &audience, report),
         Backend::Auto => match probe() {
-            kvm if kvm.native => kvm::run(configuration, opening, &audience, report),
+            kvm if kvm.native => kvm::run(configuration, opening, &audience, inherited, report),
             kvm => uml::run(configuration, opening, &audience, report).map_err(|error| nor_on_kvm(error, &kvm)),
         },
     };
