@@ -187,6 +187,29 @@ fn kvm_a_terminal_is_the_guests_and_is_given_back() {
 }
 
 #[test]
+fn kvm_a_guest_that_resets_without_end_is_left() {
+    let Some(_) = LabGuest::cloud() else { return };
+    let yard = Yard::new();
+    #[rustfmt::skip]
+    let kernel = tiny_kernel(&yard, "kernel", &[
+        0x66, 0xba, 0xf8, 0x03,     // mov dx, 0x3f8
+        0xb0, b'x',                 // mov al, 'x'
+        0xee,                       // out dx, al
+        0x66, 0xba, 0x02, 0x06,     // mov dx, 0x602
+        0xb0, 0x01,                 // mov al, 1
+        0xee,                       // again: out dx, al
+        0xeb, 0xfd,                 // jmp again
+    ]);
+    let (mut master, terminal) = terminal();
+    let mut child = on_kvm(&kernel).stdin(terminal.try_clone().unwrap()).stdout(terminal).spawn().unwrap();
+    master.read_exact(&mut [0; 3]).unwrap();
+    master.write_all(b"\x01x").unwrap();
+    // Until nobody has the terminal any more.
+    let _ = std::io::copy(&mut master, &mut std::io::sink());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn kvm_a_guest_that_hangs_is_stopped() {
     let Some(_) = LabGuest::cloud() else { return };
     let yard = Yard::new();

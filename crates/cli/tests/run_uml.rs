@@ -123,6 +123,20 @@ fn a_system_reboots_hears_and_powers_off() {
     run(on_uml(&image).args(["--snapshot", "--no-reboot"])).succeeded();
 }
 
+#[test]
+fn a_system_that_does_nothing_but_reboot_is_left() {
+    let yard = Yard::new();
+    let image = busybox(&yard, "echo again; reboot -f");
+    let mut seat = Seat::before_terminal(on_uml(&image), 24, 80);
+    (0..3).for_each(|_| _ = seat.sees("again"));
+    seat.types("\x01x");
+    // It says more than the terminal has room for.
+    let mut terminal = seat.terminal.take().unwrap();
+    let reader = std::thread::spawn(move || _ = std::io::copy(&mut terminal, &mut std::io::sink()));
+    seat.ends().succeeded();
+    reader.join().unwrap();
+}
+
 /// What was looked at when the machine began is what it begins anew with.
 #[test]
 fn a_kernel_whose_name_another_program_takes_boots_again() {

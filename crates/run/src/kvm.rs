@@ -24,12 +24,12 @@ use blockyard_vmm::placement::Placement;
 use blockyard_vmm::threads::Threads;
 use blockyard_vmm::virtio_disk::DiskStatistics;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Events that may wait to be looked at: more than there are of threads that end. Of requests to be switched off, which
-/// a guest can repeat, the first counts.
+/// Events that may wait to be looked at: more than there are of threads that end.
 const EVENTS_MAX: usize = 1024;
 /// How often to look whether somebody asks the machine to end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -146,7 +146,13 @@ impl Machine<'_> {
     /// A machine as after power-on.
     fn start(&mut self) -> Result<Started> {
         let power = self.sender.clone();
-        let power = Arc::new(move |request| _ = power.try_send(Event::Power(request)));
+        let has_asked = AtomicBool::new(false);
+        let power = Arc::new(move |request| {
+            // The first counts: those that a guest repeats would leave no room for what somebody at the console wants.
+            if !has_asked.swap(true, Ordering::Relaxed) {
+                let _ = power.try_send(Event::Power(request));
+            }
+        });
         let sender = self.sender.clone();
         let events = Arc::new(move |event| {
             // A device whose driver breaks the rules has told that driver, which may break them as often as it likes.

@@ -255,6 +255,10 @@ impl Machine<'_> {
     /// Waits until the guest switches itself off or reboots, or somebody leaves it.
     fn watch(&self, system: &mut System, audience: &Timed<'_>) -> Result<Ending> {
         loop {
+            // Before the guest's end, which may always be near: one that reboots again and again is left all the same.
+            if let Ok(event) = self.events.try_recv() {
+                return event.ends().map(|()| Ending::PoweredOff);
+            }
             if let Some(ending) = system.wait(LOOK_INTERVAL).context("waiting for the guest")? {
                 return Ok(ending);
             }
@@ -264,9 +268,6 @@ impl Machine<'_> {
                 return ending.with_context(|| format!("the process that serves the share {tag} has ended"));
             }
             audience.lets_go_on()?;
-            if let Ok(event) = self.events.try_recv() {
-                return event.ends().map(|()| Ending::PoweredOff);
-            }
         }
     }
 }
