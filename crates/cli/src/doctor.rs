@@ -66,6 +66,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
         let answer = |(asked, path): (program::Asked, std::path::PathBuf)| version(&path, asked);
         Facility::new(name, purpose, asked.ok_or_else(missing).and_then(answer))
     }));
+    facilities.extend(PROGRAMS.map(|(package, purpose, programs)| needed(package, purpose, programs)));
     facilities.extend(tools::facilities());
     let report = Report { backends, io_uring: io_uring(), facilities };
     if args.json {
@@ -85,6 +86,27 @@ const QEMU: [(&str, &str, &str); 3] = [
     ("qemu-img", "comparisons (`blockyard bench copy`)", "qemu-utils"),
     ("qemu-storage-daemon", "comparisons with another server", "qemu-system-common"),
 ];
+
+/// Packages, what for, and what is looked for of each.
+const PROGRAMS: [(&str, &str, &[&str]); 4] = [
+    ("busybox-static", "`testvm`, which fetches it where it is not, and `bench kbuild`", &["busybox"]),
+    ("fio", "`testvm`, which fetches it where it is not, and `bench disk`", &["fio"]),
+    ("grub-common", "CDs (`testvm build --iso`)", &["grub-mkrescue", "xorriso", "mcopy"]),
+    ("gcc make", "`bench kbuild`, in its guests", &["gcc", "make"]),
+];
+/// What all of a CD takes.
+const CD_PACKAGES: &str = "grub-common grub-pc-bin grub-efi-amd64-bin xorriso mtools";
+
+/// Programs that are all wanted.
+fn needed(package: &'static str, purpose: &'static str, programs: &[&str]) -> Facility {
+    let found = programs.iter().map(|program| programs::find(program).ok_or(*program)).collect::<Result<Vec<_>, _>>();
+    let packages = if package == "grub-common" { CD_PACKAGES } else { package };
+    let found = match found {
+        Ok(paths) => Ok(paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")),
+        Err(program) => Err(Lack::new(format!("there is no {program}"), format!("apt-get install {packages}"))),
+    };
+    Facility::new(package, purpose, found)
+}
 
 fn version(path: &Path, asked: program::Asked) -> Result<String, Lack> {
     match asked.answer() {
@@ -133,8 +155,7 @@ fn render(report: &Report) -> String {
             (true, true) => "usable, and what auto takes",
             (true, false) => "usable, though not what auto takes",
         };
-        lines.push(format!("  {:<9} {verdict}\n            {}", backend.name, backend.reason));
-        lines.extend(backend.remedy.iter().map(|remedy| format!("            to change that: {remedy}")));
+        lines.extend(described(backend.name, verdict, &backend.reason, backend.remedy.as_deref()));
     }
     lines.push("How the host can do I/O (--engine):".to_owned());
     lines.extend(describe(&report.io_uring));
@@ -146,9 +167,31 @@ fn render(report: &Report) -> String {
 
 fn describe(facility: &Facility) -> Vec<String> {
     let Facility { name, purpose, usable, reason, remedy } = facility;
-    let verdict = if *usable { "usable" } else { "not usable" };
-    let mut lines = vec![format!("  {name:<9} {verdict}; for {purpose}\n            {reason}")];
-    lines.extend(remedy.iter().map(|remedy| format!("            to change that: {remedy}")));
+    let verdict = format!("{}; for {purpose}", if *usable { "usable" } else { "not usable" });
+    described(name, &verdict, reason, remedy.as_deref())
+}
+
+/// Columns of the report: as any terminal has, whoever reads it.
+const WIDTH: usize = 80;
+const INDENT: usize = 12;
+
+fn described(name: &str, verdict: &str, reason: &str, remedy: Option<&str>) -> Vec<String> {
+    let mut lines = filled(format!("  {name:<9}"), verdict);
+    lines.extend(filled(" ".repeat(INDENT - 1), reason));
+    lines.extend(remedy.into_iter().flat_map(|remedy| filled(" ".repeat(INDENT - 1) + " to change that:", remedy)));
+    lines
+}
+
+/// What `line` begins and `text` goes on with, in lines that end between words.
+fn filled(mut line: String, text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for word in text.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH && !line.trim().is_empty() {
+            lines.push(std::mem::replace(&mut line, " ".repeat(INDENT - 1)));
+        }
+        line = line + " " + word;
+    }
+    lines.push(line);
     lines
 }
 
@@ -165,5 +208,18 @@ mod tests {
             "  it        not usable; for doing things\n            it is not on the PATH\n            \
              to change that: apt-get install it"
         );
+    }
+
+    #[test]
+    fn the_report_fits_a_terminal() {
+        let words =
+            "a reason that goes on and on for longer than any line has room, with a/path/that/has/none".repeat(3);
+        let found = Err(Lack::new(words.clone(), words.clone()));
+        let lines =
+            describe(&Facility::new("qemu-storage-daemon", "comparisons with yet another server of disks", found));
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH || !line.trim().contains(' ')), "{lines:#?}");
+        assert!(lines[1..].iter().all(|line| line.starts_with(&" ".repeat(INDENT))), "{lines:#?}");
+        let said = lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+        assert!(said.ends_with(&format!("{words} to change that: {words}")), "{said}");
     }
 }

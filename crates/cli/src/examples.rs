@@ -23,8 +23,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "run",
         &[
-            "blockyard run debian.qcow2 --snapshot --cpus 2 --memory 2G",
-            "blockyard run --kernel vmlinuz --initrd initrd.img --append root=/dev/vda1 --disk disk.img",
+            "blockyard run debian.qcow2 --snapshot --memory 2G",
+            "blockyard run debian.qcow2 --backend kvm --cpus 2",
+            "blockyard run --backend kvm --kernel vmlinuz --initrd initrd.img --append root=/dev/vda1 --disk disk.img",
         ],
     ),
     (
@@ -36,7 +37,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "testvm run",
         &[
             "blockyard testvm run steps.sh",
-            "blockyard testvm run dd --bus ahci,virtio --engine sync,uring --step copy_4k,copy_8m",
+            "blockyard testvm run dd --backend kvm --bus ahci,virtio --engine sync,uring --step copy_4k,copy_8m",
             "blockyard testvm run steps.sh --backend kvm --disk disk.img --bus ahci --engine sync --output results",
         ],
     ),

@@ -90,7 +90,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
     /// Take the machine from a TOML file. What else is said here goes before what it says; disks, shares and
-    /// directories come to those that it has.
+    /// directories come to those that it has. Names in it start from the current directory, as here.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the machine as a TOML file for --config, and run nothing.
