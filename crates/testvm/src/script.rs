@@ -13,6 +13,8 @@ const SCRIPT_BYTES_MAX: u64 = 1 << 20;
 /// Each step is a boot.
 const STEPS_MAX: usize = 1000;
 const NAME_BYTES_MAX: usize = 64;
+/// A name of what a shell reads, so that it says in which line a mistake is; a machine may have no /dev/stdin.
+const STDIN: &str = "/proc/self/fd/0";
 /// Of what a shell says of a script that is none, an error repeats so much.
 const WORDS_MAX: usize = 300;
 
@@ -80,7 +82,7 @@ impl Script {
     pub fn check(&self) -> Result<()> {
         let Some(busybox) = busybox() else { return Ok(()) };
         let shell =
-            Command::new(busybox).args(["sh", "-n", "/dev/stdin"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+            Command::new(busybox).args(["sh", "-n", STDIN]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
         // Whoever cannot ask hears of it from the guest.
         let Ok(mut shell) = shell else { return Ok(()) };
         if let Some(mut stdin) = shell.stdin.take() {
@@ -90,7 +92,11 @@ impl Script {
         let end = shell.wait_with_output().context("waiting for busybox")?;
         let words = String::from_utf8_lossy(&end.stderr);
         let words: String = words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(WORDS_MAX).collect();
-        if end.status.success() { Ok(()) } else { bail!("{}", words.trim_start_matches("/dev/stdin: ")) }
+        if end.status.success() {
+            Ok(())
+        } else {
+            bail!("{}", words.trim_start_matches(STDIN).trim_start_matches(": "))
+        }
     }
 
     /// The names of its steps, in its order.
