@@ -48,6 +48,7 @@ step_leaves() {
 }
 step_explains() { seq 1 20; echo because; false; }
 step_reboots() { reboot -f; }
+step_meddles() { ln -s ../elsewhere /mnt/yard/out/fails.log; }
 step_spoils() { rm /mnt/yard/test.cpio; }
 ";
 
@@ -176,12 +177,15 @@ fn a_later_step_has_what_the_first_one_had() {
     assert!(!initramfs.exists() && json["steps"][1]["figures"][0] == "MB/s=7.5", "{json:#}");
 
     let initramfs = self::initramfs(&yard);
-    fs::create_dir_all(yard.path("out")).unwrap();
-    symlink(yard.path("elsewhere"), yard.path("out/fails.log")).unwrap();
-    let mut command = uml(&initramfs, "afresh,fails");
+    let mut command = uml(&initramfs, "meddles,fails");
+    command.arg("--share").arg(format!("{}:yard", yard.path("").display()));
     let outcome = run(command.arg("--output").arg(yard.path("out")).arg(&script));
     let json = outcome.failed(1, &["cannot make", "fails.log"]).json();
-    assert_eq!((&json["steps"][0]["output"], json["steps"].as_array().unwrap().len()), (&"no newline".into(), 1));
+    assert_eq!((&json["steps"][0]["step"], json["steps"].as_array().unwrap().len()), (&"meddles".into(), 1));
+    // What is there from the start is told before anything boots.
+    let outcome = run(uml(&initramfs, "first,fails").arg("--output").arg(yard.path("out")).arg(&script));
+    outcome.failed(1, &["fails is there already"]);
+    assert!(!yard.path("out/first.log").exists());
     assert!(!yard.path("elsewhere").exists());
 }
 

@@ -19,9 +19,9 @@ const WORDS_MAX: usize = 600;
 const FIRMWARE: [(&str, &str, &str); 2] =
     [("BIOS", "/usr/lib/grub/i386-pc", "grub-pc-bin"), ("UEFI", "/usr/lib/grub/x86_64-efi", "grub-efi-amd64-bin")];
 
-/// Writes a CD to a new file, which boots this kernel with the initial file system `initramfs`, the kernel's modules and
-/// these words, its menu and its console on the first serial port; to GRUB's shell, the words have to be plain. Gives
-/// back what does not start it: a firmware, and the package that is missing for that.
+/// Writes a CD to a new file, which boots this kernel with the initial file system `initramfs`, the kernel's modules
+/// and these words, its menu and its console on the first serial port; to GRUB's shell, the words have to be plain.
+/// Gives back what does not start it: a firmware, and the package that is missing for that.
 ///
 /// # Errors
 /// When GRUB's programs are not there, or the CD cannot be written.

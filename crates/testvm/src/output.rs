@@ -1,8 +1,8 @@
 //! Where results are kept: directories that are open from when they are made, so that no name leads elsewhere later.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use blockyard_block::shown;
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, statat};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::Read;
@@ -42,6 +42,19 @@ impl Output {
         let opened = made.and_then(|()| openat(&self.directory, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()));
         let directory = opened.with_context(|| format!("cannot make {}", shown(&path)))?;
         Ok(Self { directory, path })
+    }
+
+    /// Refuses to have results of a step whose results are here already.
+    ///
+    /// # Errors
+    /// When they are.
+    pub fn refuse_results(&self, step: &str) -> Result<()> {
+        for name in [step, &format!("{step}.log")] {
+            if statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+                bail!("{} is there already: results need a new directory", shown(&self.path.join(name)));
+            }
+        }
+        Ok(())
     }
 
     /// A directory that is new.

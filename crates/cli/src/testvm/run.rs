@@ -158,11 +158,23 @@ impl TestvmRunArgs {
         let (yard, disks) = self.disks(Shipped::all().any(|shipped| shipped.text == script.text()), &variants)?;
         let output = self.output.clone().unwrap_or_else(|| scratch.path().join("results"));
         let all = Output::at(&output)?;
-        let outputs = labels.iter().map(|label| match label.as_str() {
-            "" => Output::at(&output),
-            label => all.below(&label.replace(' ', "-")),
+        // Of each machine, one for each round.
+        let outputs = labels.iter().map(|label| {
+            let own = match label.as_str() {
+                "" => Output::at(&output)?,
+                label => all.below(&label.replace(' ', "-"))?,
+            };
+            if self.rounds == 1 {
+                Ok(vec![own])
+            } else {
+                (1..=self.rounds).map(|n| own.below(&n.to_string())).collect()
+            }
         });
-        let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        let outputs = outputs.collect::<Result<Vec<Vec<Output>>>>()?;
+        outputs
+            .iter()
+            .flatten()
+            .try_for_each(|output| steps.iter().try_for_each(|step| output.refuse_results(step)))?;
         let (line, signals) = (Line::hidden(), EndSignals::catch()?);
         line.show();
         let watch = &mut || if signals.name().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
@@ -171,13 +183,12 @@ impl TestvmRunArgs {
             let runs = steps.iter().flat_map(|step| (1..=self.rounds).map(move |round| (step, round)));
             let count = steps.len() * self.rounds as usize * variants.len();
             for (step, round) in runs {
-                for (machine, ((&variant, label), output)) in variants.iter().zip(&labels).zip(&outputs).enumerate() {
+                for (machine, ((&variant, label), rounds)) in variants.iter().zip(&labels).zip(&outputs).enumerate() {
                     line.set_count(outcomes.len(), count, &format!("{step} {label}"));
                     let served = variant.disks(&disks)?;
                     vm.machine.disks.clone_from(&served.disks);
                     vm.machine.engine = variant.engine();
-                    let of_round = (self.rounds > 1).then(|| output.below(&round.to_string())).transpose()?;
-                    let result = vm.step(&script, step, of_round.as_ref().unwrap_or(output), watch)?;
+                    let result = vm.step(&script, step, &rounds[round as usize - 1], watch)?;
                     // What a signal has ended, as it came to the machine too, has not failed.
                     let Some(result) = result.filter(|_| watch().is_continue()) else { return Ok(()) };
                     outcomes.push(Outcome { variant, result, round, machine });
