@@ -8,15 +8,11 @@ mod report;
 use anyhow::Result;
 use args::CopyArgs;
 use blockyard_command_line::failures::suggest_in_place;
-use blockyard_command_line::progress::Line;
+use blockyard_command_line::progress::LateLine;
 use blockyard_command_line::signals::EndSignals;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_copy::Audience;
-use std::cell::{Cell, OnceCell};
-use std::time::{Duration, Instant};
-
-/// The progress line is for copies that take longer than this.
-const LINE_AFTER: Duration = Duration::from_secs(1);
+use std::cell::OnceCell;
 
 /// Runs the command.
 ///
@@ -41,22 +37,12 @@ pub fn run(args: &CopyArgs) -> Result<()> {
 struct AtTerminal {
     signals: EndSignals,
     /// Measures speed from when the guest begins.
-    line: OnceCell<ProgressLine>,
-}
-
-struct ProgressLine {
-    line: Line,
-    began: Instant,
-    is_shown: Cell<bool>,
+    line: OnceCell<LateLine>,
 }
 
 impl AtTerminal {
-    fn line(&self) -> &ProgressLine {
-        self.line.get_or_init(|| ProgressLine {
-            line: Line::hidden(),
-            began: Instant::now(),
-            is_shown: Cell::new(false),
-        })
+    fn line(&self) -> &LateLine {
+        self.line.get_or_init(LateLine::new)
     }
 }
 
@@ -66,21 +52,14 @@ impl Audience for AtTerminal {
     }
 
     fn progress(&self, done_bytes: u64, length_bytes: u64, data_bytes: u64) {
-        let ProgressLine { line, began, is_shown } = self.line();
-        if began.elapsed() <= LINE_AFTER {
-            return;
-        }
-        if !is_shown.replace(true) {
-            line.show();
-        }
-        line.set_bytes(done_bytes, length_bytes, data_bytes);
+        self.line().set_bytes(done_bytes, length_bytes, data_bytes);
     }
 
     fn debug(&self, line: &str) {
-        self.line().line.suspend(|| terminal::tell(line));
+        self.line().suspend(|| terminal::tell(line));
     }
 
     fn is_done(&self) {
-        self.line().line.clear();
+        self.line().clear();
     }
 }

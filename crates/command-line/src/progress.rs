@@ -4,7 +4,10 @@
 use crate::terminal;
 use blockyard_block::size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::cell::Cell;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,6 +89,80 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// How long something takes for which nothing is shown.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// A line for what may take no longer than a moment: then nothing is drawn.
+pub struct LateLine {
+    line: Line,
+    is_shown: Cell<bool>,
+}
+
+impl LateLine {
+    /// Nothing is done: from now on time counts.
+    pub fn new() -> Self {
+        Self { line: Line::hidden(), is_shown: Cell::new(false) }
+    }
+
+    /// As [`Line::set_bytes`].
+    pub fn set_bytes(&self, done_bytes: u64, length_bytes: u64, data_bytes: u64) {
+        if self.line.started.elapsed() <= MOMENT {
+            return;
+        }
+        if !self.is_shown.replace(true) {
+            self.line.show();
+        }
+        self.line.set_bytes(done_bytes, length_bytes, data_bytes);
+    }
+
+    /// As [`Line::suspend`].
+    pub fn suspend(&self, action: impl FnOnce()) {
+        self.line.suspend(action);
+    }
+
+    /// As [`Line::clear`].
+    pub fn clear(&self) {
+        self.line.clear();
+    }
+}
+
+impl Default for LateLine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A file on its way to somewhere, with a line that shows how much of it was read.
+pub struct ReadFile {
+    file: File,
+    line: LateLine,
+    done_bytes: u64,
+    /// 0: nobody knows, of a pipe for instance, and nothing is shown.
+    length_bytes: u64,
+}
+
+impl ReadFile {
+    /// From its beginning on.
+    pub fn new(file: File) -> Self {
+        let length_bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        Self { file, line: LateLine::new(), done_bytes: 0, length_bytes }
+    }
+}
+
+impl Read for ReadFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.done_bytes += count as u64;
+        if self.length_bytes > 0 {
+            self.line.set_bytes(self.done_bytes, self.length_bytes, self.done_bytes);
+        }
+        if count == 0 {
+            self.line.clear();
+        }
+        Ok(count)
     }
 }
 

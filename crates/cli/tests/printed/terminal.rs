@@ -64,10 +64,18 @@ fn progress_fits_the_terminal() {
         let yard = Yard::new();
         yard.random("data.img", 6 * MIB, 1);
         yard.sparse("sparse.img", 4096 * MIB, &[(0, 2 * MIB), (4000 * MIB, 2 * MIB)], 1);
+        yard.random("file", 40 * MIB, 1);
+        let mut archive = Command::new("tar");
+        assert!(archive.args(["-cf", "files.tar", "file"]).current_dir(yard.path("")).status().unwrap().success());
+        let mut create = blockyard();
+        create.args(["image", "create", "--fs", "ext4", "files.img", "100M"]).current_dir(yard.path(""));
+        assert!(create.output().unwrap().status.success());
         for words in [
             "copy --backend user sparse.img,bps=1M copy.img",
             "image convert -p data.img,bps=2M -O qcow2 new.img",
             "bench disk data.img --runtime 2",
+            // More than the appliance has memory for.
+            "image tar-in --memory 64 files.img,bps=12M files.tar",
         ] {
             let written = on_terminal(&yard, columns, words);
             assert!(written.contains(" %"), "{words}: nothing was drawn: {written:?}");

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use blockyard_block::shown;
 use blockyard_command_line::image::file_command::FileCommand;
+use blockyard_command_line::progress::ReadFile;
 use blockyard_command_line::stdin::{self, Stdin};
 use blockyard_command_line::terminal::OutputError;
 use blockyard_command_line::usage_error::UsageError;
@@ -52,8 +53,8 @@ impl TarIn {
     fn input(&self, stdin: Stdin) -> Result<Box<dyn io::Read + Send>> {
         Ok(match (self.is_standard(), self.opened.take()) {
             (true, _) => Box::new(stdin),
-            (false, Some(archive)) => Box::new(archive),
-            (false, None) => Box::new(self.open()?),
+            (false, Some(archive)) => Box::new(ReadFile::new(archive)),
+            (false, None) => Box::new(ReadFile::new(self.open()?)),
         })
     }
 }
