@@ -211,11 +211,15 @@ impl System {
 
     fn why_it_died(&self) -> String {
         let complaints = self.hearing.console.complaints();
-        let said = complaints.iter().find(|line| line.starts_with("Kernel panic")).or(complaints.last());
+        if let Some(panic) = complaints.iter().find(|line| line.starts_with("Kernel panic")) {
+            return panic.clone();
+        }
         let status = self.machine.process.status;
-        said.cloned().unwrap_or_else(|| {
-            status.map_or_else(|| "it was killed".into(), |status| format!("its process ended with {status}"))
-        })
+        let ended = status.map_or_else(|| "it was killed".into(), |status| format!("its process ended with {status}"));
+        match complaints.last() {
+            Some(said) => format!("{ended}, after it had said: {said}"),
+            None => ended,
+        }
     }
 
     /// Ends it, as dropping it does: its disks are let go of when this returns, and what it said is passed on.

@@ -267,6 +267,16 @@ fn a_guest_that_dies_or_hangs_is_told_of() {
     seat.sees("up");
     kill_process(Pid::from_raw(seat.child.id() as i32).unwrap(), Signal::TERM).unwrap();
     seat.ends().failed(143, &["SIGTERM"]);
+    let mut seat = Seat::take(on_uml(&image));
+    seat.sees("up");
+    let is_kernel = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap().starts_with(b"/usr/bin/linux.uml\0");
+    // Without namespaces of its own, it is the command's child itself.
+    let mut kernel = children(seat.child.id())[0];
+    while !is_kernel(kernel) {
+        kernel = children(kernel)[0];
+    }
+    kill_process(Pid::from_raw(kernel as i32).unwrap(), Signal::KILL).unwrap();
+    seat.ends().failed(1, &["the guest's kernel has died: its process ended with"]);
     run(on_uml(&image).args(["--ends-with", "1"])).failed(1, &["process 1, which has started this one, has ended"]);
 }
 
