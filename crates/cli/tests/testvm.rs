@@ -6,7 +6,7 @@ use blockyard_linux_guest::{DebianKernel, Guest, kernel_directory};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -274,6 +274,10 @@ fn what_cannot_be_run_is_refused_before_a_machine_starts() {
     let mut fed = blockyard();
     fed.args(["testvm", "run", "--backend", "uml", "--initramfs"]).arg(yard.path("fifo")).arg(&script);
     run(&mut fed).failed(1, &["the initial file system", "is a FIFO"]);
+    File::create(yard.path("huge")).unwrap().set_len(1 << 40).unwrap();
+    let mut fed = blockyard();
+    fed.args(["testvm", "run", "--backend", "uml", "--initramfs"]).arg(yard.path("huge")).arg(&script);
+    run(&mut fed).failed(2, &["--initramfs", "has 1.00 TiB", "--memory"]);
 
     let refused = |arguments: &[&str], words: &[&str]| {
         run(blockyard().args(["testvm", "run"]).args(arguments).current_dir(yard.path(""))).failed(2, words);

@@ -316,7 +316,16 @@ impl TestvmRunArgs {
             .map_err(|error| UsageError(error.to_string()))?;
         let guest = self.guest(&machine)?;
         let initramfs = match &self.initramfs {
-            Some(file) => open_named(file, "the initial file system")?,
+            Some(path) => {
+                let file = open_named(path, "the initial file system")?;
+                let bytes = file.metadata().with_context(|| shown(path).to_string())?.len();
+                if bytes > self.memory {
+                    let (bytes, memory) = (size::human(bytes), size::human(self.memory));
+                    let sentence = format!("{} has {bytes}, more than the {memory} of --memory", shown(path));
+                    return Err(UsageError(format!("--initramfs: {sentence}")).into());
+                }
+                file
+            }
             None => {
                 let scratch = private_directory(|_| true).context("making a directory")?;
                 let file = tempfile::tempfile_in(scratch.path()).context("making a file")?;
