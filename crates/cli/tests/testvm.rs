@@ -49,7 +49,7 @@ step_leaves() {
 step_explains() { seq 1 20; echo because; false; }
 step_reboots() { reboot -f; }
 step_meddles() { ln -s ../elsewhere /mnt/yard/out/fails.log; }
-step_spoils() { rm /mnt/yard/test.cpio; }
+step_spoils() { rm /mnt/yard/test.cpio /mnt/yard/linux; }
 ";
 
 fn script(yard: &Yard) -> PathBuf {
@@ -171,10 +171,13 @@ fn several_rounds_are_medians_of_what_was_measured() {
 fn a_later_step_has_what_the_first_one_had() {
     let yard = Yard::new();
     let (script, initramfs) = (script(&yard), initramfs(&yard));
+    let linux = yard.path("linux");
+    fs::copy("/usr/bin/linux.uml", &linux).expect("the Debian package user-mode-linux has it");
     let mut command = uml(&initramfs, "spoils,first");
+    command.arg("--kernel").arg(&linux);
     command.arg("--share").arg(format!("{}:yard", yard.path("").display()));
     let json = run(command.arg(&script)).succeeded().json();
-    assert!(!initramfs.exists() && json["steps"][1]["figures"][0] == "MB/s=7.5", "{json:#}");
+    assert!(!initramfs.exists() && !linux.exists() && json["steps"][1]["figures"][0] == "MB/s=7.5", "{json:#}");
 
     let initramfs = self::initramfs(&yard);
     let mut command = uml(&initramfs, "meddles,fails");

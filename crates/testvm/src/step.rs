@@ -10,8 +10,8 @@ use crate::variable::Variable;
 use anyhow::{Context, Result, bail};
 use blockyard_bench::machine_process::{MachineEnd, MachineProcess};
 use blockyard_block::{open_named, private_directory, shown};
+use blockyard_run::Configuration;
 use blockyard_run::configuration::{DiskBus, GuestDisk, Share};
-use blockyard_run::{Configuration, is_on_kvm};
 use rustix::fs::{Mode, OFlags, open};
 use serde::Serialize;
 use std::fmt::Display;
@@ -192,11 +192,7 @@ impl TestVm {
         let (base, kernel_file) = (scratch_file()?, guest.kernel.clone());
         let mut vm = Self { base, kernel_file, results, variables, held: Vec::new(), machine };
         initramfs::write_with_modules(&vm.base, initramfs, guest.modules.as_deref())?;
-        // The other is a program, which lies where its modules are found by its name.
-        vm.machine.kernel = Some(match is_on_kvm(&vm.machine) {
-            true => vm.hold(open_named(&guest.kernel, "the kernel")?, shown(&guest.kernel)),
-            false => guest.kernel.clone(),
-        });
+        vm.machine.kernel = Some(vm.hold(open_named(&guest.kernel, "the kernel")?, shown(&guest.kernel)));
         for index in 0..vm.machine.shares.len() {
             let directory = vm.machine.shares[index].directory.clone();
             let opened = open(&directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());

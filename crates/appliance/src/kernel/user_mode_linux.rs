@@ -5,8 +5,9 @@ use blockyard_block::{programs, shown};
 use blockyard_confinement::program_filter::Executes;
 use rustix::fs::{Access, Mode, OFlags, access, open};
 use std::env;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -85,14 +86,14 @@ struct Program {
 
 impl Program {
     fn open(path: &Path) -> io::Result<Self> {
-        let file = path.canonicalize()?;
         // Whoever writes into a FIFO is not waited for.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let opened = File::from(open(&file, flags, Mode::empty())?);
-        match opened.metadata()?.is_file() {
-            true => Ok(Self { file, opened }),
-            false => Err(io::Error::other("it is not a file")),
+        let opened = File::from(open(path, flags, Mode::empty())?);
+        if !opened.metadata()?.is_file() {
+            return Err(io::Error::other("it is not a file"));
         }
+        // Of what was opened, its one name: where its modules are.
+        Ok(Self { file: fs::read_link(held_name(&opened))?, opened })
     }
 
     /// One that this process may execute.
@@ -106,8 +107,13 @@ impl Program {
     }
 
     fn check_executable(&self) -> io::Result<()> {
-        Ok(access(&self.file, Access::EXEC_OK)?)
+        Ok(access(held_name(&self.opened), Access::EXEC_OK)?)
     }
+}
+
+/// By which this process has a file.
+fn held_name(opened: &File) -> String {
+    format!("/proc/self/fd/{}", opened.as_raw_fd())
 }
 
 fn contents(opened: &File) -> io::Result<Vec<u8>> {
