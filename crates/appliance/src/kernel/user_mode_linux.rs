@@ -1,7 +1,7 @@
 //! User-Mode Linux, which is a program.
 
 use super::{Kernel, KernelError, Kind, are_its_own, distribution, names_in};
-use blockyard_block::{programs, shown};
+use blockyard_block::{programs, shown, size};
 use blockyard_confinement::program_filter::Executes;
 use rustix::fs::{Access, Mode, OFlags, access, open};
 use std::env;
@@ -21,6 +21,8 @@ const MODULES: &str = "lib/uml/modules";
 
 /// The parameter that names disks: no other program than such a kernel has it.
 const DISKS: &[u8] = b"virtio_uml.device";
+/// No Linux is longer.
+const PROGRAM_BYTES_MAX: u64 = 256 << 20;
 /// The disks' driver, below the version's directory.
 const DRIVER: &str = "kernel/drivers/block/virtio_blk.ko";
 
@@ -92,8 +94,10 @@ impl Program {
         if !opened.metadata()?.is_file() {
             return Err(io::Error::other("it is not a file"));
         }
-        // Of what was opened, its one name: where its modules are.
-        Ok(Self { file: fs::read_link(held_name(&opened))?, opened })
+        // Of what was opened, its one name: where its modules are. Where /proc is not mounted, that comes to nothing:
+        // what says so is what needs it.
+        let file = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).or_else(|_| path.canonicalize())?;
+        Ok(Self { file, opened })
     }
 
     /// One that this process may execute.
@@ -107,18 +111,16 @@ impl Program {
     }
 
     fn check_executable(&self) -> io::Result<()> {
-        Ok(access(held_name(&self.opened), Access::EXEC_OK)?)
+        Ok(access(&self.file, Access::EXEC_OK)?)
     }
 }
 
-/// By which this process has a file.
-fn held_name(opened: &File) -> String {
-    format!("/proc/self/fd/{}", opened.as_raw_fd())
-}
-
 fn contents(opened: &File) -> io::Result<Vec<u8>> {
-    let bytes = usize::try_from(opened.metadata()?.len()).map_err(io::Error::other)?;
-    let mut contents = vec![0; bytes];
+    let bytes = opened.metadata()?.len();
+    if bytes > PROGRAM_BYTES_MAX {
+        return Err(io::Error::other(format!("it is no Linux: it has {}", size::human(bytes))));
+    }
+    let mut contents = vec![0; bytes as usize];
     opened.read_exact_at(&mut contents, 0)?;
     Ok(contents)
 }
@@ -186,5 +188,15 @@ mod tests {
         assert_eq!(executes("6.13.0-rc1"), Executes::Descriptors);
         assert_eq!(executes("7.2.7"), Executes::Descriptors);
         assert_eq!(executes("next"), Executes::Descriptors);
+    }
+
+    #[test]
+    fn what_is_longer_than_any_linux_is_not_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 40).unwrap();
+        let error = at(file.path()).unwrap_err();
+        assert!(error.to_string().ends_with("cannot be used"), "{error}");
+        let KernelError::Unusable { error, .. } = error else { panic!("{error}") };
+        assert_eq!(error.to_string(), "it is no Linux: it has 1.00 TiB");
     }
 }
