@@ -4,6 +4,7 @@ use super::{Kernel, KernelError, Kind, are_its_own, distribution, names_in};
 use blockyard_block::{programs, shown, size};
 use blockyard_confinement::program_filter::Executes;
 use rustix::fs::{Access, Mode, OFlags, access, open};
+use rustix::io::Errno;
 use std::env;
 use std::fs::{self, File};
 use std::io;
@@ -94,9 +95,8 @@ impl Program {
         if !opened.metadata()?.is_file() {
             return Err(io::Error::other("it is not a file"));
         }
-        // Of what was opened, its one name: where its modules are. Where /proc is not mounted, that comes to nothing:
-        // what says so is what needs it.
-        let file = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).or_else(|_| path.canonicalize())?;
+        // Of what was opened, its one name: where its modules are. Where /proc is not mounted, what needs it says so.
+        let file = fs::read_link(held_name(&opened)).or_else(|_| path.canonicalize())?;
         Ok(Self { file, opened })
     }
 
@@ -111,8 +111,17 @@ impl Program {
     }
 
     fn check_executable(&self) -> io::Result<()> {
-        Ok(access(&self.file, Access::EXEC_OK)?)
+        // What is open may have no other name any more.
+        match access(held_name(&self.opened), Access::EXEC_OK) {
+            Err(Errno::NOENT) => Ok(access(&self.file, Access::EXEC_OK)?),
+            checked => Ok(checked?),
+        }
     }
+}
+
+/// By which this process has a file.
+fn held_name(opened: &File) -> String {
+    format!("/proc/self/fd/{}", opened.as_raw_fd())
 }
 
 fn contents(opened: &File) -> io::Result<Vec<u8>> {
