@@ -66,7 +66,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
         let answer = |(asked, path): (program::Asked, std::path::PathBuf)| version(&path, asked);
         Facility::new(name, purpose, asked.ok_or_else(missing).and_then(answer))
     }));
-    facilities.extend(PROGRAMS.map(|(package, purpose, programs)| needed(package, purpose, programs)));
+    facilities.extend(PROGRAMS.map(|(name, purpose, packages, wanted)| needed(name, purpose, packages, wanted)));
     facilities.extend(tools::facilities());
     let report = Report { backends, io_uring: io_uring(), facilities };
     if args.json {
@@ -87,25 +87,32 @@ const QEMU: [(&str, &str, &str); 3] = [
     ("qemu-storage-daemon", "comparisons with another server", "qemu-system-common"),
 ];
 
-/// Packages, what for, and what is looked for of each.
-const PROGRAMS: [(&str, &str, &[&str]); 4] = [
-    ("busybox-static", "`testvm`, which fetches it where it is not, and `bench kbuild`", &["busybox"]),
-    ("fio", "`testvm`, which fetches it where it is not, and `bench disk`", &["fio"]),
-    ("grub-common", "CDs (`testvm build --iso`)", &["grub-mkrescue", "xorriso", "mcopy"]),
-    ("gcc make", "`bench kbuild`, in its guests", &["gcc", "make"]),
+/// What is looked for, by the name of its first package; what for; all the packages that bring it; and its programs.
+const PROGRAMS: [(&str, &str, &str, &[&str]); 4] = [
+    (
+        "busybox-static",
+        "`testvm`, which fetches it where it is not, and `bench kbuild`",
+        "busybox-static",
+        &["busybox"],
+    ),
+    ("fio", "`testvm`, which fetches it where it is not, and `bench disk`", "fio", &["fio"]),
+    (
+        "grub-common",
+        "CDs (`testvm build --iso`)",
+        "grub-common grub-pc-bin grub-efi-amd64-bin xorriso mtools",
+        &["grub-mkrescue", "xorriso", "mcopy"],
+    ),
+    ("gcc make", "`bench kbuild`, in its guests", "gcc make", &["gcc", "make"]),
 ];
-/// What all of a CD takes.
-const CD_PACKAGES: &str = "grub-common grub-pc-bin grub-efi-amd64-bin xorriso mtools";
 
 /// Programs that are all wanted.
-fn needed(package: &'static str, purpose: &'static str, programs: &[&str]) -> Facility {
-    let found = programs.iter().map(|program| programs::find(program).ok_or(*program)).collect::<Result<Vec<_>, _>>();
-    let packages = if package == "grub-common" { CD_PACKAGES } else { package };
+fn needed(name: &'static str, purpose: &'static str, packages: &str, wanted: &[&str]) -> Facility {
+    let found = wanted.iter().map(|program| programs::find(program).ok_or(*program)).collect::<Result<Vec<_>, _>>();
     let found = match found {
         Ok(paths) => Ok(paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")),
         Err(program) => Err(Lack::new(format!("there is no {program}"), format!("apt-get install {packages}"))),
     };
-    Facility::new(package, purpose, found)
+    Facility::new(name, purpose, found)
 }
 
 fn version(path: &Path, asked: program::Asked) -> Result<String, Lack> {
