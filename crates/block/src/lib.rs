@@ -201,7 +201,7 @@ pub use memory::MemoryDisk;
 pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedRegion, gives_pages};
 pub use named_file::{NamedFileError, open_named, read_named, read_named_text};
 pub use null::NullDisk;
-pub use opened_file::OpenedFile;
+pub use opened_file::{OpenedFile, descriptor_path};
 pub use place::directory_of;
 pub use printable::{misleads, printable, printable_lines, shell_word, shown};
 pub use private_directory::{private_directory, private_directory_in, unchangeable};

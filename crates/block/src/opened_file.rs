@@ -3,8 +3,14 @@
 use crate::{FileDisk, FileDiskError, FileOptions};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// The name by which this process has what is open, whatever has its own name by then, if /proc is mounted.
+pub fn descriptor_path(file: &impl AsRawFd) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
 
 /// A regular file or block device, opened by its name once. What is found out of it afterwards (what it holds, who owns
 /// it, who uses it) and what is done to it is found out of and done to this very file, whatever has the name by then.

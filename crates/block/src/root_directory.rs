@@ -1,10 +1,11 @@
 //! Files below a root directory: this machine's, or another system's, whose links are that system's own.
 
+use crate::descriptor_path;
 use crate::named_file::{NamedFileError, opened_at, read_at};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// A root directory, open. Whatever links lie in it, what is found by a name lies below it.
@@ -72,7 +73,7 @@ impl RootDirectory {
 }
 
 fn path_of(file: &OwnedFd) -> io::Result<PathBuf> {
-    fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    fs::read_link(descriptor_path(file))
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! User-Mode Linux, which is a program.
 
 use super::{Kernel, KernelError, Kind, are_its_own, distribution, names_in};
-use blockyard_block::{programs, shown, size};
+use blockyard_block::{descriptor_path, programs, shown, size};
 use blockyard_confinement::program_filter::Executes;
 use rustix::fs::{Access, Mode, OFlags, access, open};
 use rustix::io::Errno;
 use std::env;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -96,7 +95,7 @@ impl Program {
             return Err(io::Error::other("it is not a file"));
         }
         // Of what was opened, its one name: where its modules are. Where /proc is not mounted, what needs it says so.
-        let file = fs::read_link(held_name(&opened)).or_else(|_| path.canonicalize())?;
+        let file = fs::read_link(descriptor_path(&opened)).or_else(|_| path.canonicalize())?;
         Ok(Self { file, opened })
     }
 
@@ -112,16 +111,11 @@ impl Program {
 
     fn check_executable(&self) -> io::Result<()> {
         // What is open may have no other name any more.
-        match access(held_name(&self.opened), Access::EXEC_OK) {
+        match access(descriptor_path(&self.opened), Access::EXEC_OK) {
             Err(Errno::NOENT) => Ok(access(&self.file, Access::EXEC_OK)?),
             checked => Ok(checked?),
         }
     }
-}
-
-/// By which this process has a file.
-fn held_name(opened: &File) -> String {
-    format!("/proc/self/fd/{}", opened.as_raw_fd())
 }
 
 fn contents(opened: &File) -> io::Result<Vec<u8>> {

@@ -1,12 +1,11 @@
 //! What is built: a tree that is made here, a directory, or an archive.
 
 use anyhow::{Context, Result};
-use blockyard_block::{open_named, read_named, shown};
+use blockyard_block::{descriptor_path, open_named, read_named, shown};
 use rustix::fs::{AtFlags, CWD, linkat};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// Names and contents of the small tree's files.
@@ -64,7 +63,7 @@ impl Tree {
                 // Guests see no more of the host's directory than the archive.
                 let opened = open_named(file, "the tree")?;
                 let own = directory.join("archive");
-                let linked = linkat(CWD, held_name(&opened), CWD, &own, AtFlags::SYMLINK_FOLLOW);
+                let linked = linkat(CWD, descriptor_path(&opened), CWD, &own, AtFlags::SYMLINK_FOLLOW);
                 if linked.is_err() {
                     // It lies in another file system, or is somebody else's.
                     let copied = File::create_new(&own).and_then(|mut copy| io::copy(&mut &opened, &mut copy));
@@ -74,11 +73,6 @@ impl Tree {
             }
         }
     }
-}
-
-/// The name by which this process has this very file.
-fn held_name(file: &File) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 impl Config {

@@ -3,7 +3,7 @@
 use super::direct::{Direct, DirectRange};
 use super::{FileDiskError, FileOptions, device};
 use crate::limits::{LOGICAL_BLOCK_MAX_BYTES, LOGICAL_BLOCK_MIN_BYTES, SEGMENTS_MAX};
-use crate::{Geometry, RequestError};
+use crate::{Geometry, RequestError, descriptor_path};
 use rustix::fs::{OFlags, fcntl_getfl, fstat, ftruncate};
 use rustix::io::Errno;
 use std::fs::{self, File, FileType, Metadata};
@@ -186,8 +186,8 @@ fn unsuitable(flags: OFlags, options: &FileOptions) -> Option<&'static str> {
 
 /// The path an open file was opened by, as well as the kernel knows it; for messages.
 fn path_of(file: &File) -> PathBuf {
-    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    fs::read_link(link).unwrap_or_else(|_| PathBuf::from(format!("file descriptor {}", file.as_raw_fd())))
+    fs::read_link(descriptor_path(file))
+        .unwrap_or_else(|_| PathBuf::from(format!("file descriptor {}", file.as_raw_fd())))
 }
 
 /// The unit the storage is written in: what the device says, or the file system's block.

@@ -1,11 +1,11 @@
 //! Transfers past the page cache.
 
 use super::{FileDiskError, FileOptions, device};
+use crate::descriptor_path;
 use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::io::Errno;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -73,7 +73,7 @@ impl Direct {
             .read(true)
             .write(!options.read_only)
             .custom_flags(libc::O_DIRECT)
-            .open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            .open(descriptor_path(file));
         let direct_file = opened.map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::INVAL) => unsupported(),
             _ => failed(error),

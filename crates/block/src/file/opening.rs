@@ -3,13 +3,14 @@
 use super::FileDiskError;
 use super::backing::check_kind;
 use super::lock::{DeviceHolder, Patience, find_of_device};
+use crate::descriptor_path;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Opens a file, and a block device for writing only if nobody else in the system has it.
 pub(super) fn open(path: &Path, read_only: bool) -> Result<File, FileDiskError> {
@@ -32,7 +33,7 @@ pub(super) fn open_seen(seen: OwnedFd, path: &Path, read_only: bool) -> Result<F
     let is_exclusive = metadata.file_type().is_block_device() && !read_only;
     let mut how = OpenOptions::new();
     how.read(true).write(!read_only).custom_flags(if is_exclusive { libc::O_EXCL } else { 0 });
-    let link = PathBuf::from(format!("/proc/self/fd/{}", seen.as_raw_fd()));
+    let link = descriptor_path(&seen);
     let patience = Patience::new();
     loop {
         let opened = match how.open(&link) {

@@ -1,13 +1,13 @@
 //! Files that get their names when they are complete.
 
+use crate::descriptor_path;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 
 /// Longest file name that file systems take.
 pub(super) const NAME_MAX_BYTES: usize = 255;
@@ -104,10 +104,6 @@ fn open_unnamed(directory: &OwnedFd, mode: Mode) -> Option<OwnedFd> {
     let file = openat(directory, ".", flags, mode).ok()?;
     // It gets its name through /proc, which a container may lack.
     descriptor_path(&file).exists().then_some(file)
-}
-
-fn descriptor_path(file: &impl AsRawFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Tries names like `.NAME.blockyard-XXXXXX` until `make` meets one that is free.
