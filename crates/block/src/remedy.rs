@@ -2,11 +2,11 @@
 //!
 //! A library knows what would help, but not how people have it done: on a command line it is an option, elsewhere a
 //! function. So an error says it by a [`Remedy`], which has plain words of its own. A program that has better ones
-//! gives them once, by [`Remedy::say_as`].
+//! gives them by [`Remedy::say_as`].
 
 use std::fmt;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{PoisonError, RwLock};
 
 /// What would help, as a part of a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,13 +72,14 @@ pub enum Remedy<'a> {
     CopyStreams,
 }
 
-static WORDS: OnceLock<fn(Remedy<'_>) -> Option<String>> = OnceLock::new();
+type Words = fn(Remedy<'_>) -> Option<String>;
+
+static WORDS: RwLock<Option<Words>> = RwLock::new(None);
 
 impl Remedy<'_> {
-    /// This program says remedies so; `None`: in the plain words. The first call counts.
-    pub fn say_as(words: fn(Remedy<'_>) -> Option<String>) {
-        // Whoever comes later is not heard.
-        let _ = WORDS.set(words);
+    /// This program says remedies so from now on; `None`: in the plain words.
+    pub fn say_as(words: Words) {
+        *WORDS.write().unwrap_or_else(PoisonError::into_inner) = Some(words);
     }
 
     fn plain(self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,7 +130,8 @@ impl Remedy<'_> {
 
 impl fmt::Display for Remedy<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match WORDS.get().and_then(|words| words(*self)) {
+        let words = *WORDS.read().unwrap_or_else(PoisonError::into_inner);
+        match words.and_then(|words| words(*self)) {
             Some(words) => formatter.write_str(&words),
             None => self.plain(formatter),
         }

@@ -9,11 +9,11 @@ use crate::image::KERNEL_COMMAND;
 use anyhow::{Context, Result, bail};
 use args::RunArgs;
 use blockyard_block::{explain, printable};
-use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::signals;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_command_line::usage_error::UsageError;
+use blockyard_command_line::{disk, remedies};
 use blockyard_confinement::Inherited;
 use blockyard_image::Watch;
 use blockyard_run::{Audience, Configuration, DoesNotFit, RunReport};
@@ -25,6 +25,7 @@ use std::sync::Arc;
 /// # Errors
 /// When the machine cannot be had, or ends otherwise than by being switched off or left.
 pub fn run(args: &RunArgs) -> Result<()> {
+    remedies::name_options_of_run();
     let inherited = Inherited::take().context("taking over what was inherited")?;
     let configuration = args.configuration()?;
     if args.print_config {

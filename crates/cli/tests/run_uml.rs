@@ -395,6 +395,64 @@ fn roots_in_volume_groups_and_btrfs_are_found() {
     }
 }
 
+/// What Debian's installer makes by default: a volume group in LUKS. The same key opens it after a reboot.
+#[test]
+fn a_root_in_an_encrypted_volume_group_opens_with_its_key() {
+    let yard = Yard::new();
+    let (root, archive, disk) = (yard.path("root"), yard.path("root.tar"), yard.path("crypt.img"));
+    let script = "[ -e /before ] || { touch /before; sync; mount -o remount,ro /; reboot -f; }
+         grep ' / ' /proc/mounts | tail -n 1; ls /dev/mapper; mount -o remount,ro /; poweroff -f";
+    make_root(&root, script).unwrap();
+    tool("tar", &["-C".as_ref(), &root, "-cf".as_ref(), &archive, ".".as_ref()]);
+    let (key, words) = (yard.path("key"), yard.path("script"));
+    fs::write(&key, "a pass phrase\n").unwrap();
+    image(&["create", "--table", "gpt", "--part", "rest,type=luks"], &[&disk, "96M".as_ref()]);
+    let lines = format!(
+        "luks-format /dev/sda1 0 keyfile:{key} itertime:10\ncryptsetup-open /dev/sda1 crypt keyfile:{key}\n\
+         pvcreate /dev/mapper/crypt\nvgcreate yard-vg /dev/mapper/crypt\nlvcreate root yard-vg 48\n\
+         mkfs ext4 /dev/yard-vg/root\nmount /dev/yard-vg/root /\ntar-in {archive} /\n",
+        key = key.display(),
+        archive = archive.display()
+    );
+    fs::write(&words, lines).unwrap();
+    image(&["script"], &[&words, "-a".as_ref(), &disk]);
+    run(&mut on_uml(&disk)).failed(1, &["vda1 is encrypted (LUKS): give its key with --key-file or --key"]);
+    run(on_uml(&disk).args(["--key", "vda1:key:hush"])).failed(2, &["others see a command's arguments"]);
+    let mut command = on_uml(&disk);
+    command.args(["--memory", "1536M", "--key"]);
+    let said = run(command.arg(format!("sda1:file:{}", key.display()))).succeeded().stdout;
+    assert!(said.contains("/ ext4 rw") && said.contains("yard--vg-root"), "{said}");
+}
+
+#[test]
+fn a_root_on_a_mirror_comes_up_with_both_of_its_disks_and_with_one() {
+    let yard = Yard::new();
+    let (root, archive, words) = (yard.path("root"), yard.path("root.tar"), yard.path("script"));
+    make_root(&root, "grep ' / ' /proc/mounts | tail -n 1; cat /proc/mdstat; mount -o remount,ro /; poweroff -f")
+        .unwrap();
+    tool("tar", &["-C".as_ref(), &root, "-cf".as_ref(), &archive, ".".as_ref()]);
+    let [one, other] = ["0.img", "1.img"].map(|name| yard.path(name));
+    for disk in [&one, &other] {
+        File::create(disk).unwrap().set_len(48 << 20).unwrap();
+    }
+    fs::write(&words, "md-create root \"/dev/sda /dev/sdb\"\nmkfs ext4 /dev/md127\n").unwrap();
+    image(&["script"], &[&words, "-a".as_ref(), &one, "-a".as_ref(), &other]);
+    image(&["tar-in", "--add"], &[&other, &one, &archive]);
+    let said = run(on_uml(&one).arg("--disk").arg(&other)).succeeded().stdout;
+    assert!(said.contains("/dev/md127 / ext4 rw") && said.contains("[UU]"), "{said}");
+    let outcome = run(on_uml(&one).arg("--snapshot")).succeeded();
+    let lack = "1 of the 2 disks of the RAID root are missing: name them with --disk";
+    assert!(outcome.stdout.contains("[U_]") && outcome.stderr.contains(lack), "{outcome:#?}");
+}
+
+#[test]
+fn what_is_no_root_is_told_in_words_of_this_command() {
+    let yard = Yard::new();
+    let disk = yard.path("data.img");
+    image(&["create", "--table", "gpt", "--part", "16M,fs=ext4", "--part", "rest,fs=ext4"], &[&disk, "48M".as_ref()]);
+    run(&mut on_uml(&disk)).failed(1, &["none of vda1, vda2 looks like a root file system: choose one with root="]);
+}
+
 /// A Debian as an archive.
 fn debian() -> PathBuf {
     let binary = Path::new(env!("CARGO_BIN_EXE_blockyard"));

@@ -7,6 +7,16 @@ pub fn name_options() {
     Remedy::say_as(words);
 }
 
+/// The same, and those of `blockyard run` where it has others.
+pub fn name_options_of_run() {
+    Remedy::say_as(|remedy| match remedy {
+        Remedy::AddDisks => Some("name them with --disk".to_owned()),
+        // A number alone would be bytes.
+        Remedy::GiveMemory(mebibytes) => words(Remedy::GiveMemory(mebibytes)).map(|words| words + "M"),
+        _ => words(remedy),
+    });
+}
+
 fn words(remedy: Remedy<'_>) -> Option<String> {
     let words = match remedy {
         Remedy::AllowDirectory(directory) => {

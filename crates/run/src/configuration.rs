@@ -6,6 +6,7 @@ mod text;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Engine, read_named_text, shown};
+use blockyard_image::Keys;
 use blockyard_vmm::placement::CpuList;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -50,6 +51,11 @@ pub struct Configuration {
     pub timeout: Option<Duration>,
     /// Directories that images' backing and data files may lie in.
     pub allow_dirs: Vec<PathBuf>,
+    /// The file with the key of encrypted volumes that the system of the first disk lies in.
+    pub key_file: Option<PathBuf>,
+    /// Keys of single ones: `VOLUME:file:FILE`.
+    #[serde(rename = "key")]
+    pub keys: Vec<String>,
     /// The disks, in the guest's order.
     #[serde(rename = "disk")]
     pub disks: Vec<GuestDisk>,
@@ -82,6 +88,8 @@ impl Default for Configuration {
             uml_seccomp: false,
             timeout: None,
             allow_dirs: Vec::new(),
+            key_file: None,
+            keys: Vec::new(),
             disks: Vec::new(),
             shares: Vec::new(),
         }
@@ -206,6 +214,19 @@ impl Configuration {
         self.disks_to_open().map(drop)
     }
 
+    /// Whether keys are given, which only who looks for the first disk's own system has a use for.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.key_file.is_some() || !self.keys.is_empty()
+    }
+
+    /// The keys that are given.
+    ///
+    /// # Errors
+    /// When one is not said as it has to be, or a file cannot be read.
+    pub(crate) fn read_keys(&self) -> blockyard_image::Result<Keys> {
+        Keys::read(self.key_file.as_deref(), &self.keys)
+    }
+
     /// The disks as they are to be opened.
     ///
     /// # Errors
@@ -238,6 +259,8 @@ mod tests {
             engine: Some(EngineName::Threads),
             timeout: Some(Duration::from_millis(1500)),
             allow_dirs: vec!["images".into()],
+            key_file: Some("key".into()),
+            keys: vec!["vda2:file:other".into()],
             disks: vec![
                 GuestDisk { name: "a.qcow2,ro".parse().unwrap(), bus: DiskBus::Virtio },
                 GuestDisk { name: "session:b.sock".parse().unwrap(), bus: DiskBus::VirtioMmio },

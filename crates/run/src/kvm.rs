@@ -89,6 +89,10 @@ pub(crate) fn run(
         let sentence = format!("KVM has {vcpus_max} vCPUs for a machine here, not {}: see --cpus", configuration.cpus);
         return Err(DoesNotFit(sentence).into());
     }
+    if configuration.kernel.is_some() && configuration.has_keys() {
+        let sentence = "a kernel that is named opens what is encrypted itself: leave --key-file and --key out";
+        return Err(DoesNotFit(sentence.into()).into());
+    }
     let kernel = KernelFiles::open(configuration, opening, audience)?;
     let names = configuration.disks_to_open()?;
     let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));

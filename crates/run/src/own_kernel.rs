@@ -41,6 +41,7 @@ fn mounted(configuration: &Configuration, opening: &OpenOptions<'_>, audience: &
     if configuration.disks.is_empty() {
         bail!("there is no kernel: name one with --kernel");
     }
+    let keys = configuration.read_keys()?;
     let resources = Resources::find_for(Backend::Auto, audience.kernel_argument())
         .context("no --kernel is named, and it is for an appliance to find one")?;
     let opening = OpenOptions { read_only: true, ..*opening };
@@ -49,7 +50,7 @@ fn mounted(configuration: &Configuration, opening: &OpenOptions<'_>, audience: &
         anyhow::Ok(ImageDisk { disk: opened.disk as Arc<dyn Disk>, name: disk.name.to_string().into() })
     };
     let disks = configuration.disks.iter().map(open).collect::<Result<_>>()?;
-    let mut image = ImageOptions::new(disks).access(Access::Read).boot(resources, audience.watch())?;
+    let mut image = ImageOptions::new(disks).access(Access::Read).keys(keys).boot(resources, audience.watch())?;
     image.mount()?;
     Ok(image)
 }

@@ -56,6 +56,7 @@ pub(crate) fn run(
     report: &mut RunReport,
 ) -> Result<()> {
     refuse_what_it_has_not(configuration)?;
+    let keys = configuration.read_keys()?;
     let mut shares = shares::open(&configuration.shares)?;
     let kernel = match &configuration.kernel {
         Some(kernel) => Kernel::user_mode_linux_at(kernel)?,
@@ -77,7 +78,7 @@ pub(crate) fn run(
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
     let resources = Resources::with_kernel(kernel, audience.kernel_argument());
     let mouth = Arc::new(Mouth::default());
-    let (keys, servers) = (Keys::default(), Servers::default());
+    let servers = Servers::default();
     Machine { configuration, resources, initrd, disks, shares, module_share, mouth, sender, events, keys, servers }
         .until_it_ends(audience, report)
 }
@@ -93,6 +94,8 @@ pub(crate) fn refuse_what_it_has_not(configuration: &Configuration) -> Result<()
         "User-Mode Linux has virtio disks of its own kind only: leave --bus out, or take --backend kvm".into()
     } else if place.is_some() || io_cpus.is_some() {
         "User-Mode Linux keeps to one CPU by itself: leave --place and --io-cpus out, or take --backend kvm".into()
+    } else if configuration.initrd.is_some() && configuration.has_keys() {
+        "an initial file system opens what is encrypted itself: leave --key-file and --key out".into()
     } else if shares.iter().any(|share| share.tag.to_string() == MODULE_SHARE) {
         format!("the tag {MODULE_SHARE} is taken, by the kernel's own modules: name that --share otherwise")
     } else if *memory < MEMORY_BYTES_MIN {

@@ -67,7 +67,7 @@ pub(crate) fn prepare(request: &HandOver) -> Prepared {
 fn mount_root(volumes: &[Volume], command_line: &CommandLine, wanted: &mut Vec<String>) -> Result<MountPoint, Failure> {
     let source = match command_line.value("root") {
         Some(name) => Source::find(volumes, name)?,
-        None => roots::find(volumes, Path::new(ROOT))?,
+        None => roots::find(volumes, Path::new(ROOT), "root=")?,
     };
     let volume = source.volume;
     if let Some(why) = volume.why_not() {

@@ -90,7 +90,7 @@ impl Mounts {
         self.closed = volumes.iter().any(Volume::is_closed);
         let options = MountOptions::new(request.read_only, request.synchronous);
         let Some(root) = request.points.first().filter(|root| !root.device.is_empty()) else {
-            let root = roots::find(&volumes, Path::new(ROOT))?;
+            let root = roots::find(&volumes, Path::new(ROOT), "-m PART")?;
             return self.mount_system(&root, &volumes, &options);
         };
         for point in &request.points {

@@ -61,8 +61,12 @@ impl<'volumes> Source<'volumes> {
 }
 
 /// The root file system: the only volume with files, or the first that looks like it, or, where none does, the one that
-/// is meant to be it. `place` is a directory to mount on for a look.
-pub(crate) fn find<'volumes>(volumes: &'volumes [Volume], place: &Path) -> Result<Source<'volumes>, Failure> {
+/// is meant to be it. `place` is a directory to mount on for a look; `choose` is how somebody would name another.
+pub(crate) fn find<'volumes>(
+    volumes: &'volumes [Volume],
+    place: &Path,
+    choose: &str,
+) -> Result<Source<'volumes>, Failure> {
     let candidates: Vec<_> = mountable(volumes).collect();
     let closed = volumes.iter().any(Volume::is_closed);
     match candidates[..] {
@@ -73,7 +77,7 @@ pub(crate) fn find<'volumes>(volumes: &'volumes [Volume], place: &Path) -> Resul
         _ => {
             let system = candidates.iter().find_map(|volume| of_volume(volume, place).into_iter().next());
             let empty = || if closed { None } else { meant(&candidates).map(Source::whole) };
-            system.or_else(empty).ok_or_else(|| refusal(nothing_like_a_root(volumes, &candidates)))
+            system.or_else(empty).ok_or_else(|| refusal(nothing_like_a_root(volumes, &candidates, choose)))
         }
     }
 }
@@ -89,11 +93,11 @@ fn meant<'volumes>(candidates: &[&'volumes Volume]) -> Option<&'volumes Volume> 
     }
 }
 
-fn nothing_like_a_root(volumes: &[Volume], candidates: &[&Volume]) -> String {
+fn nothing_like_a_root(volumes: &[Volume], candidates: &[&Volume], choose: &str) -> String {
     let names: Vec<_> = candidates.iter().map(|volume| volume.name.as_str()).collect();
     let closed: Vec<_> = volumes.iter().filter(|volume| volume.is_closed()).map(said).collect();
     let closed = if closed.is_empty() { String::new() } else { format!(" ({})", closed.join("; ")) };
-    format!("none of {} looks like a root file system{closed}: choose one with -m PART", names.join(", "))
+    format!("none of {} looks like a root file system{closed}: choose one with {choose}", names.join(", "))
 }
 
 /// All that look like it, in the order in which [`find`] takes them.

@@ -89,6 +89,12 @@ pub struct RunArgs {
     /// Directory that an image's backing and data files may lie in; may be repeated.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
+    /// The key of encrypted volumes (LUKS) that IMAGE's system lies in; without, it is asked for at the terminal.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The key of one encrypted volume, which may be named by its UUID; may be repeated.
+    #[arg(long, value_name = "VOLUME:file:FILE")]
+    key: Vec<String>,
     /// Take the machine from a TOML file. What else is said here goes before what it says; disks, shares and
     /// directories come to those that it has. Names in it start from the current directory, as here.
     #[arg(long, value_name = "FILE")]
@@ -160,6 +166,8 @@ impl RunArgs {
             machine.timeout = Some(timeout).filter(|timeout| !timeout.is_zero());
         }
         machine.allow_dirs.extend(self.allow_dir.iter().cloned());
+        replace(&mut machine.key_file, &self.key_file);
+        machine.keys.extend(self.key.iter().cloned());
         machine.shares.extend(self.share.iter().cloned());
         let more = self.disk.iter().map(|disk| guest_disk(disk, self.bus)).collect::<Result<Vec<_>>>()?;
         if let Some(image) = &self.image {
