@@ -5,11 +5,12 @@ use super::tree::quoted;
 use super::{Backend, Guest, KbuildBench, Placement};
 use crate::machine_process::{MachineEnd, MachineProcess};
 use anyhow::{Context, Result};
-use blockyard_linux_guest::{modules_in, write_initramfs_with};
+use blockyard_block::{NamedFileError, RootDirectory};
+use blockyard_linux_guest::{BUSYBOX, modules_in, write_initramfs_with};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,6 +76,8 @@ pub(super) struct Given<'a> {
     unpack: String,
     configure: String,
     config: Option<Vec<u8>>,
+    /// The guests', where it is not this machine's.
+    busybox: Option<Vec<u8>>,
     /// For files of a run.
     directory: &'a Path,
 }
@@ -86,7 +89,8 @@ impl<'a> Given<'a> {
         fs::create_dir(&own).context("making a directory")?;
         let (tree, unpack) = bench.tree.given(&own)?;
         let (configure, config) = bench.config.applied()?;
-        Ok(Self { bench, tree, unpack, configure, config, directory })
+        let busybox = busybox_of_32_bits(&bench.root)?;
+        Ok(Self { bench, tree, unpack, configure, config, busybox, directory })
     }
 
     /// Boots the machine, builds in it, and waits for its end; `watch` says whether to go on.
@@ -127,6 +131,7 @@ impl<'a> Given<'a> {
         let build = self.build_script(machine.vcpus);
         let mut files = vec![(Path::new("/build"), build.as_bytes())];
         files.extend(self.config.iter().map(|config| (Path::new("/config"), &config[..])));
+        files.extend(self.busybox.iter().map(|busybox| (Path::new(BUSYBOX), &busybox[..])));
         write_initramfs_with(path, &modules, &files, STEP)
     }
 
@@ -168,6 +173,20 @@ impl<'a> Given<'a> {
         }
         command
     }
+}
+
+/// The busybox of a 32-bit system, whose kernel executes none of 64 bits; `None` where this machine's serves.
+fn busybox_of_32_bits(root: &Path) -> Result<Option<Vec<u8>>> {
+    /// Of an ELF file: its class, and which that is.
+    const CLASS: usize = 4;
+    const CLASS_32: u8 = 1;
+    const BYTES_MAX: u64 = 64 << 20;
+    let busybox = match RootDirectory::open(root)?.read(Path::new(BUSYBOX), "busybox", BYTES_MAX) {
+        Ok(busybox) => busybox,
+        Err(NamedFileError::Unreadable { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Some(busybox).filter(|busybox| busybox.get(CLASS) == Some(&CLASS_32)))
 }
 
 /// What was heard of the two clocks.
@@ -215,4 +234,23 @@ fn ended(machine: Machine<'_>, clocks: &Clocks, end: &MachineEnd) -> Ended {
         cpu_seconds: report["cpu_seconds"].as_f64().unwrap_or_default(),
         log: machine.name.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_32_bit_system_brings_its_busybox() {
+        let root = tempfile::tempdir().unwrap();
+        let busybox = |content: &[u8]| {
+            fs::create_dir_all(root.path().join("bin")).unwrap();
+            fs::write(root.path().join("bin/busybox"), content).unwrap();
+            busybox_of_32_bits(root.path()).unwrap()
+        };
+        assert_eq!(busybox_of_32_bits(root.path()).unwrap(), None, "it has none");
+        assert_eq!(busybox(b"\x7fELF\x01of 32 bits"), Some(b"\x7fELF\x01of 32 bits".to_vec()));
+        assert_eq!(busybox(b"\x7fELF\x02"), None);
+        assert_eq!(busybox(b""), None);
+    }
 }
