@@ -29,9 +29,10 @@ Commands:
   test                Run everything that CI runs: setup, formatting, clippy, documentation, generated code, all tests, the lab
   lab [-- FILTER]     Run the tests of the `kvm` backend on a real KVM: a Debian kernel in a QEMU that emulates a
                       processor with SVM. With FILTER, only tests whose name contains it
-  lab-figures [BINARY]
+  lab-figures [BINARY [BUS]]
                       Measure in such a machine what a Linux guest and its disks cost, beside QEMU on the same KVM, and
-                      print a table; with BINARY, that `blockyard` instead of one that is built
+                      print a table; with BINARY, that `blockyard` instead of one that is built; with BUS,
+                      only on buses whose name contains it
   lab-appliances [BINARY]
                       Measure in such a machine what the appliance of `blockyard image` takes on KVM and on User-Mode
                       Linux, and print it; with BINARY, by that `blockyard` instead of one that is built
@@ -67,8 +68,9 @@ fn main() -> ExitCode {
         ["setup"] => packages::setup().and_then(|()| lab::fetch_kernel()).and_then(|_| debian_root::make().map(drop)),
         ["peers"] => peers::peers(),
         ["test"] => test::test(),
-        ["lab-figures"] => packages::setup().and_then(|()| lab::figures(None)),
-        ["lab-figures", binary] if !binary.starts_with('-') => lab::figures(Some(Path::new(binary))),
+        ["lab-figures"] => packages::setup().and_then(|()| lab::figures(None, "")),
+        ["lab-figures", binary] if !binary.starts_with('-') => lab::figures(Some(Path::new(binary)), ""),
+        ["lab-figures", binary, bus] if !binary.starts_with('-') => lab::figures(Some(Path::new(binary)), bus),
         ["lab-appliances"] => packages::setup().and_then(|()| lab::appliances(None)),
         ["lab-appliances", binary] if !binary.starts_with('-') => lab::appliances(Some(Path::new(binary))),
         ["lab"] => lab::lab(""),

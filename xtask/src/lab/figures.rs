@@ -94,7 +94,7 @@ const JOBS: [(&str, &str); 2] =
 ///
 /// # Errors
 /// When something cannot be built, fetched or measured.
-pub(crate) fn figures(binary: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) fn figures(binary: Option<&Path>, bus: &str) -> anyhow::Result<()> {
     let workspace = Workspace::load()?;
     let binary = workspace.binary_to_measure(binary)?;
     let directory = workspace.target_directory.join("lab");
@@ -102,7 +102,11 @@ pub(crate) fn figures(binary: Option<&Path>) -> anyhow::Result<()> {
     let guests = kernel::of_guests(&directory)?;
     let archive = directory.join("figures.cpio");
     let mut tables = String::new();
-    for leg in &LEGS {
+    let legs: Vec<_> = LEGS.iter().filter(|leg| leg.name.contains(bus)).collect();
+    if legs.is_empty() {
+        bail!("no bus is called {bus:?}: there are {}", LEGS.map(|leg| leg.name).join(", "));
+    }
+    for leg in legs {
         pack(&archive, &directory, &kernel, &guests, &binary, leg).context("cannot pack the lab's initramfs")?;
         let said = RefCell::new(Vec::new());
         let code = machine::run(&kernel.image, &archive, &|line| {
