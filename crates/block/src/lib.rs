@@ -171,6 +171,7 @@ mod replacement;
 mod request;
 mod root_directory;
 mod same_file;
+mod scheduling;
 mod second_signal;
 mod shared_words;
 pub mod size;
@@ -211,6 +212,7 @@ pub use replacement::{ReplacementError, ReplacementFile, refuse_missing_device, 
 pub use request::{Completion, Operation, Request, RequestError};
 pub use root_directory::RootDirectory;
 pub use same_file::same_file;
+pub use scheduling::WakeUp;
 pub use second_signal::SecondSignal;
 pub use shared_words::{SharedWords, Word};
 pub use users::is_one_user;

@@ -6,6 +6,7 @@
 
 use crate::allow_list::{AllowList, is_data, masked};
 use crate::kvm_requests;
+use crate::process::own_wake_up;
 use seccompiler::BackendError;
 use std::io;
 
@@ -25,10 +26,11 @@ fn allowed() -> Result<AllowList, BackendError> {
     let counted = counted.map(|kind| Ok(vec![is_data()?, masked(3, kind_mask as u64, kind as u64)?]));
     list.only(libc::SYS_mmap, counted.into_iter().collect::<Result<Vec<_>, BackendError>>()?)?;
     list.one_of(libc::SYS_ioctl, 1, &kvm_requests::VCPUS)?;
+    own_wake_up(&mut list)?;
     Ok(list)
 }
 
-const ALLOWED: [i64; 37] = [
+const ALLOWED: [i64; 38] = [
     // Data: serial ports, events.
     libc::SYS_read,
     libc::SYS_write,
@@ -43,6 +45,7 @@ const ALLOWED: [i64; 37] = [
     // Waiting.
     libc::SYS_poll,
     libc::SYS_ppoll,
+    libc::SYS_epoll_ctl,
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_futex,

@@ -17,7 +17,7 @@
 use crate::allow_list::{AllowList, is, masked};
 use crate::every_thread::{self, GivenUp};
 use crate::kvm_requests;
-use blockyard_block::{FileDisk, RING_REGISTRATIONS};
+use blockyard_block::{FileDisk, RING_REGISTRATIONS, WakeUp};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -211,7 +211,14 @@ pub(crate) fn of_a_machine(requests: &[u64]) -> Result<AllowList, BackendError> 
     list.forbid(&OF_SERVERS);
     // Its threads have their places, and no other process has one of this.
     list.one_of(libc::SYS_sched_setaffinity, 0, &[0])?;
+    own_wake_up(&mut list)?;
     Ok(list)
+}
+
+/// Each thread may choose what happens when it wakes up.
+pub(crate) fn own_wake_up(list: &mut AllowList) -> Result<(), BackendError> {
+    let choices = [WakeUp::Preempts, WakeUp::Waits].map(|choice| Ok(vec![is(0, 0)?, is(1, choice.policy() as u64)?]));
+    list.only(libc::SYS_sched_setscheduler, choices.into_iter().collect::<Result<Vec<_>, BackendError>>()?)
 }
 
 /// What making virtual machines takes, from the first to the last, and threads that give more up by themselves.

@@ -4,13 +4,11 @@ use crate::Limit;
 use crate::ahci::PortFailure;
 use crate::virtio::DeviceFailure;
 use blockyard_block::EventFd;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A device's queue on a queue of a disk. Owned by one thread, which calls [`IoQueue::process_up_to`] until there is no
-/// more progress, then [`IoQueue::arm`], then [`wait_any`].
+/// more progress, then [`IoQueue::arm`], then waits: as [`QueueSet`](crate::QueueSet) does.
 ///
 /// Nothing is allocated per request. Dropping a queue completes what is in flight first.
 pub trait IoQueue: Send {
@@ -20,13 +18,13 @@ pub trait IoQueue: Send {
     /// Whether the owner shall drop the queue.
     fn is_stopping(&self) -> bool;
 
-    /// Does what can be done without waiting, taking no more from the driver than `limit`. Whether it did anything: if
-    /// so, there may be more.
+    /// Does what can be done without waiting, taking no more from the driver than `limit`. How many requests, and pieces
+    /// of long ones, were begun, or at least completed: if any, there may be more.
     ///
     /// # Errors
     /// When the queue or the disk is broken. The driver has been told; the queue takes no more requests and is best
     /// dropped.
-    fn process_up_to(&mut self, limit: Limit) -> Result<bool, IoQueueFailure>;
+    fn process_up_to(&mut self, limit: Limit) -> Result<u32, IoQueueFailure>;
 
     /// Makes the driver ring the doorbell from now on, after [`IoQueue::process_up_to`] found nothing more. Whether to
     /// process again instead of waiting: something came in between, or the queue shall stop.
@@ -39,11 +37,8 @@ pub trait IoQueue: Send {
     /// completes everything while the queue processes.
     fn completion_event(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Waits until the disk may have completed something, one of `events` is readable, or `timeout` has passed.
-    ///
-    /// # Errors
-    /// When the wait itself fails.
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()>;
+    /// Counts that the doorbell was heard. Nobody reads it.
+    fn count_doorbell(&self);
 }
 
 /// Why an [`IoQueue`] takes no more requests. Prints as what it is made of.
@@ -76,7 +71,7 @@ impl<Q: IoQueue + ?Sized> IoQueue for Box<Q> {
         (**self).is_stopping()
     }
 
-    fn process_up_to(&mut self, limit: Limit) -> Result<bool, IoQueueFailure> {
+    fn process_up_to(&mut self, limit: Limit) -> Result<u32, IoQueueFailure> {
         (**self).process_up_to(limit)
     }
 
@@ -92,33 +87,7 @@ impl<Q: IoQueue + ?Sized> IoQueue for Box<Q> {
         (**self).completion_event()
     }
 
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        (**self).wait(events, timeout)
+    fn count_doorbell(&self) {
+        (**self).count_doorbell();
     }
-}
-
-/// Waits until one of `queues` may have something to do, one of `events` is readable, or `timeout` has passed. All have
-/// been armed. Returns at once if there is no queue.
-///
-/// # Errors
-/// When the wait itself fails.
-pub fn wait_any<Q: IoQueue>(queues: &mut [Q], events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-    /// Beyond these, a wait allocates.
-    const EVENTS: usize = 32;
-    let Some((first, others)) = queues.split_first_mut() else { return Ok(()) };
-    let doorbell = first.doorbell().clone();
-    let doorbell = doorbell.as_fd();
-    let others = others.iter().flat_map(|queue| [Some(queue.doorbell().as_fd()), queue.completion_event()]);
-    let all = others.flatten().chain(events.iter().copied());
-    let mut on_stack = [doorbell; EVENTS];
-    let mut count = 1;
-    for event in all.clone() {
-        if count == EVENTS {
-            let all: Vec<_> = std::iter::once(doorbell).chain(all).collect();
-            return first.wait(&all, timeout);
-        }
-        on_stack[count] = event;
-        count += 1;
-    }
-    first.wait(&on_stack[..count], timeout)
 }

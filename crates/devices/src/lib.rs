@@ -7,7 +7,7 @@
 //!   the virtio-blk device ([`virtio::BlockDevice`]), and [`virtio::BlockQueue`], one virtqueue turned into block
 //!   requests by the thread that owns it. A `BlockQueue` knows no transport: a vhost-user server uses it as it is.
 //! - [`ahci`]: an AHCI controller ([`ahci::AhciController`]) with SATA disks, each a port with a [`ahci::PortQueue`].
-//! - [`IoQueue`]: what a thread that serves devices' queues calls, whatever device they are of.
+//! - [`IoQueue`]: what a thread that serves devices' queues calls, whatever device they are of; [`QueueSet`] does so.
 //!
 //! A driver is hostile until proven otherwise. Everything in shared memory is read once and the copy is judged; every
 //! loop is bounded by the size of the queue; a bad request is answered with a status, a bad ring sets
@@ -25,6 +25,8 @@ mod io_queue;
 mod limit;
 pub mod pci;
 mod queue_control;
+mod queue_events;
+mod queue_set;
 mod queue_statistics;
 mod requests;
 mod rest;
@@ -33,7 +35,9 @@ pub mod serial;
 pub mod virtio;
 
 pub use interrupt::Interrupt;
-pub use io_queue::{IoQueue, IoQueueFailure, wait_any};
+pub use io_queue::{IoQueue, IoQueueFailure};
 pub use limit::{Limit, REQUEST_COST_BYTES_MIN};
 pub use queue_control::QueueControl;
+pub use queue_events::{QueueEvent, QueueEvents};
+pub use queue_set::{Heard, QueueSet, Round};
 pub use queue_statistics::{QueueCounts, QueueStatistics};

@@ -26,6 +26,8 @@ impl QueueControl {
     /// Asks the owner to drop the queue and wakes it.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        // Nobody reads a doorbell, and one that whoever rings it has filled can be rung no more.
+        self.doorbell.take();
         self.doorbell.ring();
     }
 

@@ -44,14 +44,9 @@ impl<P: Copy> DiskRequests<P> {
         })
     }
 
-    /// The disk's queue, to wait on.
+    /// The disk's queue.
     pub(crate) fn queue(&self) -> &dyn Queue {
         &*self.queue
-    }
-
-    /// As [`DiskRequests::queue`].
-    pub(crate) fn queue_mut(&mut self) -> &mut dyn Queue {
-        &mut *self.queue
     }
 
     /// What the disk's geometry is now, if it may have changed since the queue was opened or this was asked last.

@@ -4,11 +4,10 @@
 //! both done on one core, while the bytes are in its cache.
 
 use crate::event::{EventSink, MachineEvent};
+use crate::patience::Patience;
 use crate::threads::{ThreadKind, Threads};
-use blockyard_block::EventFd;
-use blockyard_block::wait_readable;
-use blockyard_devices::{IoQueue, IoQueueFailure, Limit, wait_any};
-use std::os::fd::AsFd;
+use blockyard_block::{EventFd, WakeUp};
+use blockyard_devices::{IoQueue, Limit, QueueSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -81,14 +80,19 @@ impl IoThreads {
                 queues: Mutex::new(Some(Vec::new())),
                 stopping: AtomicBool::new(false),
             });
+            // A thread of a machine that has begun may make none.
+            let queues = QueueSet::new(&inbox.event)?;
             let (own_inbox, events, begin) = (Arc::clone(&inbox), Arc::clone(events), Arc::clone(&threads.begin));
             let cpus = threads.placement.io.as_ref().map(|cpus| cpus.nth(index));
+            let patience = threads.placement.shares_a_cpu(index)?.then(Patience::new);
             let spawned = thread::Builder::new().name(format!("io{index}")).spawn(move || {
                 let mut last_words =
                     LastWords { inbox: own_inbox, events, failure: Some("panicked".to_owned()), index };
+                // Gone before those are said.
+                let mut queues = queues;
                 let placed = cpus.map_or(Ok(()), |cpus| cpus.pin(None));
                 let begun = placed.and_then(|()| begin(ThreadKind::Io));
-                let served = begun.and_then(|()| serve(&last_words.inbox, &last_words.events));
+                let served = begun.and_then(|()| serve(&mut queues, &last_words.inbox, &last_words.events, patience));
                 last_words.failure = served.err().map(|error| format!("failed: {error}"));
             });
             match spawned {
@@ -140,52 +144,50 @@ impl Inbox {
 /// while it is in the cache, and its other thread need not wait until all that could be read has been, before it finds
 /// the output's file free. Measured on two CPUs, 0.94 of the time that sixteen at a turn take.
 const TURN: Limit = Limit { requests: 16, cost_bytes: 1 << 20, pairs: false };
+/// What is taken from a queue that has had nobody else's turn beside its own lately. Its driver is told of them
+/// together, and asks for more while the disk does the next ones.
+const TURN_ALONE: Limit = Limit { requests: 16, cost_bytes: 16 << 20, pairs: false };
+/// Rounds in which one queue at most did something, after which it is alone.
+const ALONE_AFTER: u32 = 64;
 
-/// Serves queues until told to stop: everything that can be done, then a wait.
-fn serve(inbox: &Inbox, events: &EventSink) -> io::Result<()> {
-    let mut queues: Vec<Box<dyn IoQueue>> = Vec::new();
+/// Serves queues until told to stop: everything that can be done, then a wait. A thread has `patience` where it may run
+/// on a vCPU's CPU alone.
+fn serve(
+    queues: &mut QueueSet<Box<dyn IoQueue>>,
+    inbox: &Inbox,
+    events: &EventSink,
+    mut patience: Option<Patience>,
+) -> io::Result<()> {
+    let (mut alone_for, mut rung) = (0, false);
     while !inbox.stopping.load(Ordering::Acquire) {
-        let mut progress = false;
-        queues.retain_mut(|queue| match queue.is_stopping() {
-            // Dropped: that drains it.
-            true => false,
-            // A few requests at a time: a stop is not to wait for all that a guest has asked for.
-            false => match queue.process_up_to(TURN) {
-                Ok(processed) => {
-                    progress |= processed;
-                    true
-                }
-                Err(failure) => report(&failure, events),
-            },
-        });
-        if progress {
+        // A few requests at a time: a stop is not to wait for all that a guest has asked for.
+        let turn = if alone_for < ALONE_AFTER { TURN } else { TURN_ALONE };
+        let round = queues.round(turn, |failure| events(MachineEvent::from(&failure)));
+        alone_for = if round.queues > 1 { 0 } else { alone_for.saturating_add(1) };
+        if round.done > 0 {
+            if mem::replace(&mut rung, false) {
+                choose(patience.as_mut().and_then(|patience| patience.found(round.done)));
+            }
             continue;
         }
-        let mut more = false;
-        for queue in &mut queues {
-            more |= queue.arm();
-        }
-        if more {
+        if queues.arm() {
             continue;
         }
-        wait(inbox, &mut queues)?;
-        if inbox.event.take() > 0 {
-            queues.extend(inbox.take_queues());
+        choose(patience.as_mut().and_then(Patience::waits));
+        let heard = queues.wait()?;
+        rung = heard.doorbell;
+        if heard.own && inbox.event.take() > 0 {
+            for queue in inbox.take_queues() {
+                queues.push(queue)?;
+            }
         }
     }
     Ok(())
 }
 
-/// Tells of a queue that stopped. False: it is not kept.
-fn report(failure: &IoQueueFailure, events: &EventSink) -> bool {
-    events(MachineEvent::from(failure));
-    false
-}
-
-/// Waits for a doorbell, a completion, or the inbox.
-fn wait(inbox: &Inbox, queues: &mut [Box<dyn IoQueue>]) -> io::Result<()> {
-    if !queues.is_empty() {
-        return wait_any(queues, &[inbox.event.as_fd()], None);
+/// Wakes up so from now on. It is about speed alone: where the kernel refuses, all goes on as it was.
+fn choose(change: Option<WakeUp>) {
+    if let Some(change) = change {
+        let _ = change.choose();
     }
-    wait_readable(Some(inbox.event.as_fd()), &[], None).map(drop)
 }

@@ -14,6 +14,7 @@ pub mod event;
 pub mod interrupt_latch;
 pub mod io_thread;
 pub mod machine;
+mod patience;
 pub mod pc;
 pub mod placement;
 pub mod serial;

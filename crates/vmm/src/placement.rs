@@ -105,6 +105,19 @@ pub struct Placement {
     pub io: Option<CpuList>,
 }
 
+impl Placement {
+    /// Whether an I/O thread runs on one CPU alone, and a vCPU may run there.
+    ///
+    /// # Errors
+    /// When the kernel does not say where threads may run.
+    pub(crate) fn shares_a_cpu(&self, io_thread: usize) -> io::Result<bool> {
+        let usable = CpuList::usable()?;
+        let own = self.io.as_ref().map_or_else(|| usable.clone(), |cpus| cpus.nth(io_thread));
+        let vcpus = self.vcpus.as_ref().unwrap_or(&usable);
+        Ok(matches!(own.cpus(), [own] if vcpus.cpus().contains(own)))
+    }
+}
+
 /// A thread and a process that talk in turns, kept on one CPU: so each wakes the other without an interrupt between
 /// CPUs, which on a busy machine costs more than everything else in the exchange. Dropping it lets both go where they
 /// could before.
@@ -159,6 +172,19 @@ mod tests {
     fn spreads_threads_over_the_list() {
         let list: CpuList = "4,6".parse().unwrap();
         assert_eq!([0, 1, 2].map(|index| list.nth(index).cpus()[0]), [4, 6, 4]);
+    }
+
+    #[test]
+    fn threads_share_a_cpu_where_they_are_placed_so() {
+        let placement = |vcpus: &str, io: &str| {
+            let list = |text: &str| Some(text.parse().unwrap());
+            Placement { vcpus: list(vcpus), io: list(io) }
+        };
+        let shares = |placement: &Placement, thread| placement.shares_a_cpu(thread).unwrap();
+        assert_eq!([0, 1].map(|thread| shares(&placement("0-1", "1-2"), thread)), [true, false]);
+        assert!(!shares(&placement("0", "1"), 0));
+        let alone = CpuList::usable().unwrap().cpus().len() == 1;
+        assert_eq!(shares(&Placement::default(), 0), alone);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What each segment of a command counts as at least: so does finding it, and moving what little it names.
 const SEGMENT_COST_BYTES: u64 = 256;
@@ -696,8 +696,8 @@ impl IoQueue for PortQueue {
         self.control.0.is_stopping()
     }
 
-    fn process_up_to(&mut self, mut limit: Limit) -> Result<bool, IoQueueFailure> {
-        let mut progress = false;
+    fn process_up_to(&mut self, mut limit: Limit) -> Result<u32, IoQueueFailure> {
+        let mut done = 0;
         loop {
             if self.is_stopping() {
                 limit.requests = 0;
@@ -708,20 +708,15 @@ impl IoQueue for PortQueue {
                 source,
             })?;
             if !pass.progress {
-                return Ok(progress);
+                return Ok(done);
             }
-            progress = true;
+            done += u32::from(pass.begun).max(1);
             limit.requests -= pass.begun;
             limit.cost_bytes = limit.cost_bytes.saturating_sub(pass.cost_bytes);
         }
     }
 
     fn arm(&mut self) -> bool {
-        // First, so that a ring after this is seen, and one before it is answered by looking at the registers below.
-        let rung = self.doorbell().take();
-        if rung > 0 {
-            self.statistics.doorbells.add(rung);
-        }
         // What the disk could not take is not to wait for something to happen.
         if self.disk.in_flight() > 0 {
             let _ = self.disk.submit();
@@ -742,7 +737,7 @@ impl IoQueue for PortQueue {
         self.disk.queue().completion_event()
     }
 
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.disk.queue_mut().wait(events, timeout)
+    fn count_doorbell(&self) {
+        self.statistics.doorbells.add(1);
     }
 }

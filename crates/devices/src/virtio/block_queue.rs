@@ -6,33 +6,11 @@ use crate::queue_control::GoneWhenDropped;
 use crate::{IoQueue, IoQueueFailure, Limit, QueueControl};
 use blockyard_block::EventFd;
 use blockyard_block::limits::IN_FLIGHT_BYTES_MAX;
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A virtqueue of virtio-blk on a queue of a disk. Owned by one thread, which calls [`BlockQueue::process`] until there
-/// is no more progress, then [`BlockQueue::arm`], then [`wait_any`](crate::wait_any):
-///
-/// ```
-/// # use blockyard_devices::{virtio::BlockQueue, wait_any};
-/// fn serve(mut queues: Vec<BlockQueue>) -> Result<(), Box<dyn std::error::Error>> {
-///     while !queues.is_empty() {
-///         let mut busy = false;
-///         for queue in &mut queues {
-///             busy |= queue.process()?;
-///         }
-///         queues.retain(|queue| !queue.is_stopping());
-///         for queue in &mut queues {
-///             busy = busy || queue.arm();
-///         }
-///         if !busy {
-///             wait_any(&mut queues, &[], None)?;
-///         }
-///     }
-///     Ok(())
-/// }
-/// ```
+/// is no more progress, then [`BlockQueue::arm`], then waits: as [`QueueSet`](crate::QueueSet) does.
 ///
 /// Nothing is allocated per request. Dropping a queue completes what is in flight first.
 pub struct BlockQueue {
@@ -93,16 +71,17 @@ impl BlockQueue {
     /// When the ring or the disk is broken. The driver has been told (DEVICE_NEEDS_RESET); the queue takes no more
     /// requests and is best dropped.
     pub fn process(&mut self) -> Result<bool, DeviceFailure> {
-        self.process_up_to(Limit { requests: self.size, cost_bytes: IN_FLIGHT_BYTES_MAX, pairs: false })
+        let limit = Limit { requests: self.size, cost_bytes: IN_FLIGHT_BYTES_MAX, pairs: false };
+        Ok(self.process_up_to(limit)? > 0)
     }
 
     /// As [`BlockQueue::process`], but takes no more from the driver than `limit`: for a thread that serves several
-    /// queues in turn.
+    /// queues in turn. How many requests, and pieces of long ones, were begun, or at least completed.
     ///
     /// # Errors
     /// As [`BlockQueue::process`].
-    pub fn process_up_to(&mut self, mut limit: Limit) -> Result<bool, DeviceFailure> {
-        let mut progress = false;
+    pub fn process_up_to(&mut self, mut limit: Limit) -> Result<u32, DeviceFailure> {
+        let mut done = 0;
         let room_bytes = IN_FLIGHT_BYTES_MAX.saturating_sub(self.queue.in_flight_cost_bytes());
         limit.cost_bytes = limit.cost_bytes.min(room_bytes);
         loop {
@@ -116,9 +95,9 @@ impl BlockQueue {
             }
             let pass = pass?;
             if !pass.progress() {
-                return Ok(progress);
+                return Ok(done);
             }
-            progress = true;
+            done += u32::from(pass.begun).max(1);
             limit.requests -= pass.begun;
             limit.cost_bytes = limit.cost_bytes.saturating_sub(pass.cost_bytes);
         }
@@ -127,8 +106,6 @@ impl BlockQueue {
     /// Makes the driver ring the doorbell for what it makes available from now on, after [`BlockQueue::process`] found
     /// nothing more. Whether to process again instead of waiting: something came in between, or the queue shall stop.
     pub fn arm(&mut self) -> bool {
-        // First, so that a ring after this is seen, and one before it is answered by looking at the ring below.
-        self.queue.count_doorbells(self.doorbell().take());
         // What waits for room is taken when a completion comes, not before.
         self.is_stopping() || self.queue.arm() && self.queue.in_flight_cost_bytes() < IN_FLIGHT_BYTES_MAX
     }
@@ -143,7 +120,7 @@ impl IoQueue for BlockQueue {
         self.is_stopping()
     }
 
-    fn process_up_to(&mut self, limit: Limit) -> Result<bool, IoQueueFailure> {
+    fn process_up_to(&mut self, limit: Limit) -> Result<u32, IoQueueFailure> {
         Ok(self.process_up_to(limit)?)
     }
 
@@ -159,7 +136,7 @@ impl IoQueue for BlockQueue {
         self.completion_event()
     }
 
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        self.queue.backend().wait(events, timeout)
+    fn count_doorbell(&self) {
+        self.queue.count_doorbell();
     }
 }

@@ -7,7 +7,7 @@ use crate::requests::DiskRequests;
 use crate::segments::copy_to_segments;
 use crate::{Limit, QueueStatistics, REQUEST_COST_BYTES_MIN};
 use blockyard_block::limits::SHARED_BYTES_MIN;
-use blockyard_block::{Disk, MemoryMap, Operation, Queue, Request, RequestError, Segment, explain};
+use blockyard_block::{Disk, MemoryMap, Operation, Request, RequestError, Segment, explain};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -188,11 +188,6 @@ impl BlockVirtqueue {
         self.disk.queue().completion_event()
     }
 
-    /// The disk's queue, to wait on.
-    pub(crate) fn backend(&mut self) -> &mut dyn Queue {
-        self.disk.queue_mut()
-    }
-
     /// Where the queue counts.
     pub fn statistics(&self) -> &Arc<QueueStatistics> {
         &self.statistics
@@ -310,11 +305,9 @@ impl BlockVirtqueue {
         self.disk.has_rest() || !self.closed && !self.resubmitted.is_empty()
     }
 
-    /// The driver has rung so often since the last time.
-    pub fn count_doorbells(&self, rung: u64) {
-        if rung > 0 {
-            self.statistics.doorbells.add(rung);
-        }
+    /// The driver has rung.
+    pub fn count_doorbell(&self) {
+        self.statistics.doorbells.add(1);
     }
 
     /// Waits until the disk has nothing of this queue any more, and completes it all. Takes no new requests.

@@ -5,11 +5,10 @@ use super::{ActivationQueue, ChainFault, DeviceFailure, FailureCause, QueueNotif
 use crate::queue_control::GoneWhenDropped;
 use crate::segments::copy_to_segments;
 use crate::{IoQueue, IoQueueFailure, Limit, QueueControl};
-use blockyard_block::{EventFd, MemoryMap, Segment, wait_readable};
+use blockyard_block::{EventFd, MemoryMap, Segment};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use rustix::time::{timerfd_create, timerfd_settime};
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -154,20 +153,19 @@ impl IoQueue for EntropyQueue {
         self.control.0.is_stopping()
     }
 
-    fn process_up_to(&mut self, limit: Limit) -> Result<bool, IoQueueFailure> {
+    fn process_up_to(&mut self, limit: Limit) -> Result<u32, IoQueueFailure> {
         self.look_at_timer();
         if self.is_stopping() || self.is_waiting {
-            return Ok(false);
+            return Ok(0);
         }
         let answered = self.answer(limit.requests).map_err(|cause| {
             self.notifier.needs_reset();
             DeviceFailure { device: self.device.clone(), queue: Some(self.index), cause }
         })?;
-        Ok(answered > 0)
+        Ok(answered.into())
     }
 
     fn arm(&mut self) -> bool {
-        self.doorbell().take();
         // Meanwhile the timer says when to go on, and no doorbell sooner.
         self.is_stopping() || !self.is_waiting && self.ring.enable_notification()
     }
@@ -180,9 +178,7 @@ impl IoQueue for EntropyQueue {
         Some(self.timer.as_fd())
     }
 
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        wait_readable(Some(self.timer.as_fd()), events, timeout).map(drop)
-    }
+    fn count_doorbell(&self) {}
 }
 
 /// What may still be had in this period.

@@ -245,7 +245,7 @@ impl<H: MessageHandler> ServedQueue for MessageVirtqueue<H> {
         self.parts.memory.is_intact()
     }
 
-    fn count_doorbells(&self, rung: u64) {
-        self.parts.statistics.doorbells.add(rung);
+    fn count_doorbell(&self) {
+        self.parts.statistics.doorbells.add(1);
     }
 }

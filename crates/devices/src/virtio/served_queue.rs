@@ -40,8 +40,8 @@ pub trait ServedQueue: Send {
     /// Whether the driver's memory is what it was.
     fn memory_is_intact(&self) -> bool;
 
-    /// The driver has rung so often since the last time.
-    fn count_doorbells(&self, rung: u64);
+    /// The driver has rung.
+    fn count_doorbell(&self);
 
     /// Becomes readable when something may have completed; `None` for a queue that completes everything in its pass.
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {
@@ -100,8 +100,8 @@ impl ServedQueue for BlockVirtqueue {
         self.memory_is_intact()
     }
 
-    fn count_doorbells(&self, rung: u64) {
-        self.count_doorbells(rung);
+    fn count_doorbell(&self) {
+        self.count_doorbell();
     }
 
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {

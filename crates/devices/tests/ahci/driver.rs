@@ -245,7 +245,7 @@ impl Hba {
         let all = Limit { requests: u16::MAX, cost_bytes: u64::MAX, pairs: false };
         for queue in &mut self.queues {
             loop {
-                while queue.process_up_to(all)? {}
+                while queue.process_up_to(all)? > 0 {}
                 if !queue.arm() {
                     break;
                 }

@@ -375,11 +375,3 @@ fn the_disk_grows() {
     assert_eq!(disk.state.log.lock().unwrap().len(), 1);
     disk.state.finish(1, Ok(()));
 }
-
-#[test]
-fn doorbells_are_counted() {
-    let mut fixture = Fixture::memory_disk();
-    (0..3).for_each(|_| fixture.machine.write(0x50, 0));
-    fixture.machine.run().unwrap();
-    assert_eq!(fixture.counts().doorbells, 3);
-}

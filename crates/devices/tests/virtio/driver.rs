@@ -1,11 +1,11 @@
 //! A driver's side: registers and rings.
 
-use blockyard_block::{Disk, MemoryMap};
-use blockyard_devices::Interrupt;
+use blockyard_block::{Disk, EventFd, MemoryMap};
 use blockyard_devices::virtio::{
     BlockDevice, BlockDeviceOptions, BlockQueue, DeviceFailure, EntropyDevice, EntropyQueue, MmioTransport,
     VirtioDevice,
 };
+use blockyard_devices::{Interrupt, Limit, QueueSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use vm_memory::{Bytes, GuestAddress};
@@ -35,6 +35,19 @@ pub(crate) const INDIRECT_TABLE: u16 = 4;
 pub(crate) const HEADER: u64 = 0x8_0000;
 pub(crate) const STATUS: u64 = 0x8_1000;
 pub(crate) const DATA: u64 = 0x10_0000;
+
+/// A thread's work: serves queues until all were told to stop.
+pub(crate) fn serve(queues: Vec<BlockQueue>) {
+    let mut set = QueueSet::new(EventFd::new().unwrap()).unwrap();
+    queues.into_iter().for_each(|queue| set.push(queue).unwrap());
+    while !set.is_empty() {
+        let limit = Limit { requests: QUEUE_SIZE, cost_bytes: 1 << 20, pairs: false };
+        let round = set.round(limit, |failure| panic!("{failure}"));
+        if round.done == 0 && !set.is_empty() && !set.arm() {
+            set.wait().unwrap();
+        }
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Interrupts(pub(crate) AtomicUsize);

@@ -10,5 +10,6 @@ mod hostile;
 mod mmio;
 mod pci;
 mod pieces;
+mod queue_set;
 mod scripted_disk;
 mod workload;

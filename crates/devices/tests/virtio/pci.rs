@@ -6,7 +6,6 @@ use blockyard_block::{Disk, MemoryDisk, MemoryMap, explain};
 use blockyard_devices::Interrupt;
 use blockyard_devices::pci::{Bar, PciFunction, Signalling};
 use blockyard_devices::virtio::{BlockDevice, BlockDeviceOptions, BlockQueue, DeviceFailure, PciTransport};
-use blockyard_devices::wait_any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -230,18 +229,7 @@ fn a_reset_waits_for_what_the_disk_has() {
         PciMachine::with_sink(disk.clone(), Arc::default(), Box::new(move |queues| sender.send(queues).unwrap()));
     let owner = thread::spawn(move || {
         // Two lives of the device.
-        for mut queues in handed_over.iter().take(2) {
-            while !queues.is_empty() {
-                let mut busy = false;
-                queues.retain(|queue: &BlockQueue| !queue.is_stopping());
-                for queue in &mut queues {
-                    busy |= queue.process().unwrap() || queue.arm();
-                }
-                if !busy {
-                    wait_any(&mut queues, &[], None).unwrap();
-                }
-            }
-        }
+        handed_over.iter().take(2).for_each(serve);
     });
     for life in 1..=2 {
         machine.negotiate();

@@ -71,13 +71,13 @@ fn a_long_request_is_answered_once_when_all_its_pieces_are_done() {
 fn a_turn_takes_a_piece_and_the_next_goes_on() {
     let (machine, mut queue, disk) = long_read(8);
     for pieces in 1..=PIECES.len() {
-        assert!(with_queue(&machine, |queue| queue.process_up_to(ONE)).unwrap());
+        assert_eq!(with_queue(&machine, |queue| queue.process_up_to(ONE)).unwrap(), 1);
         assert_eq!(given(&disk), PIECES[..pieces]);
         assert_eq!(with_queue(&machine, |queue| queue.in_flight()), pieces);
         // Before it waits, it hears that there is more.
         assert_eq!(with_queue(&machine, |queue| queue.arm()), pieces < PIECES.len());
     }
-    assert!(!with_queue(&machine, |queue| queue.process_up_to(ONE)).unwrap());
+    assert_eq!(with_queue(&machine, |queue| queue.process_up_to(ONE)).unwrap(), 0);
     assert_eq!(queue.take_used(), None);
     disk.state.finish(4, Ok(()));
     machine.run().unwrap();

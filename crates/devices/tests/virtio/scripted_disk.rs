@@ -7,7 +7,7 @@ use blockyard_block::{
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -86,12 +86,15 @@ impl Disk for ScriptedDisk {
         if self.depth == 0 {
             return Err(io::Error::other("no queue today"));
         }
-        Ok(Box::new(ScriptedQueue { state: self.state.clone(), depth: self.depth, in_flight: 0 }))
+        let event = self.state.event.as_fd().try_clone_to_owned()?;
+        Ok(Box::new(ScriptedQueue { state: self.state.clone(), event, depth: self.depth, in_flight: 0 }))
     }
 }
 
 struct ScriptedQueue {
     state: Arc<State>,
+    /// The disk's, by a descriptor of its own: whoever waits for several queues wants one of each.
+    event: OwnedFd,
     depth: usize,
     in_flight: usize,
 }
@@ -132,7 +135,7 @@ impl Queue for ScriptedQueue {
     }
 
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.state.event.as_fd())
+        Some(self.event.as_fd())
     }
 
     fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {

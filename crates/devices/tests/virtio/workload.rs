@@ -2,8 +2,6 @@
 
 use crate::driver::*;
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryDisk};
-use blockyard_devices::virtio::BlockQueue;
-use blockyard_devices::wait_any;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::HashMap;
 use std::fs::File;
@@ -122,22 +120,6 @@ impl Workload {
             }
         }
         reaped
-    }
-}
-
-fn serve(mut queues: Vec<BlockQueue>) {
-    while !queues.is_empty() {
-        let mut busy = false;
-        for queue in &mut queues {
-            busy |= queue.process().unwrap();
-        }
-        queues.retain(|queue| !queue.is_stopping());
-        for queue in &mut queues {
-            busy = busy || queue.arm();
-        }
-        if !busy {
-            wait_any(&mut queues, &[], None).unwrap();
-        }
     }
 }
 

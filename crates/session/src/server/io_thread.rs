@@ -5,11 +5,8 @@ use super::flow::{Contention, Flow};
 use super::polling::Polling;
 use super::task::Task;
 use blockyard_block::EventFd;
-use rustix::event::{Timespec, epoll};
-use rustix::io::Errno;
-use std::mem::MaybeUninit;
+use blockyard_devices::{QueueEvent, QueueEvents};
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -115,21 +112,14 @@ impl Drop for IoThread {
     }
 }
 
-/// What epoll says became ready: the inbox, a task's kick, or its disk.
-const INBOX: u64 = u64::MAX;
-const KICK: u64 = 0;
-const COMPLETION: u64 = 1;
-
 /// A thread that has found no work for so long lets others have the CPU between two looks, if any waits for it. With
 /// more threads that look than CPUs, a client might be one of them; or the kernel's, with a write of ours.
 const YIELD_AFTER_NS: u64 = 5000;
 
-/// Descriptors that become ready and are heard of in one wait.
-const EVENTS: usize = 64;
-
 struct Serving {
     inbox: Arc<Inbox>,
-    epoll: OwnedFd,
+    /// The inbox, and the tasks by their numbers.
+    events: QueueEvents,
     flows: Vec<Flow>,
     polling: Polling,
     started: Instant,
@@ -146,10 +136,9 @@ impl Drop for Serving {
 
 impl Serving {
     fn new(inbox: Arc<Inbox>, poll: Duration) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &inbox.event, epoll::EventData::new_u64(INBOX), epoll::EventFlags::IN)?;
+        let events = QueueEvents::new(&inbox.event)?;
         let polling = Polling::new(u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX));
-        Ok(Self { inbox, epoll, flows: Vec::new(), polling, started: Instant::now(), active_ns: 0 })
+        Ok(Self { inbox, events, flows: Vec::new(), polling, started: Instant::now(), active_ns: 0 })
     }
 
     fn now_ns(&self) -> u64 {
@@ -204,11 +193,7 @@ impl Serving {
     fn remove_stopped(&mut self) {
         for flow in &mut self.flows {
             for task in flow.tasks.extract_if(.., |task| task.has_stopped()) {
-                // Its descriptors stay open elsewhere, so epoll would go on with them.
-                let _ = epoll::delete(&self.epoll, task.kick());
-                if let Some(event) = task.completion_event() {
-                    let _ = epoll::delete(&self.epoll, event);
-                }
+                self.events.forget(task.kick(), task.completion_event());
                 task.finish();
             }
         }
@@ -225,30 +210,24 @@ impl Serving {
     }
 
     fn wait(&mut self, until_ns: Option<u64>) {
-        let mut events = [MaybeUninit::uninit(); EVENTS];
         let timeout = until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(self.now_ns())));
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         self.inbox.sleeps.store(self.inbox.sleeps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let ready = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
-            Ok((ready, _)) => ready,
-            Err(Errno::INTR) => return,
-            // Cannot be, with our own epoll and events on our stack. A thread that looks now and then still serves.
-            Err(_) => return thread::sleep(Duration::from_millis(1)),
-        };
         let mut work = false;
-        for event in ready {
-            match event.data.u64() {
-                INBOX => {
-                    self.inbox.event.take();
-                }
-                data => {
-                    work = true;
-                    let task = self.flows.iter().flat_map(|flow| &flow.tasks).find(|task| task.id == data >> 1);
-                    if let Some(task) = task.filter(|_| data & 1 == KICK) {
-                        task.kicked();
-                    }
+        let heard = self.events.wait(timeout, |event| match event {
+            QueueEvent::Own => {
+                self.inbox.event.take();
+            }
+            QueueEvent::Doorbell(number) => {
+                work = true;
+                if let Some(task) = self.flows.iter().flat_map(|flow| &flow.tasks).find(|task| task.id == number) {
+                    task.kicked();
                 }
             }
+            QueueEvent::Completion(_) => work = true,
+        });
+        if heard.is_err() {
+            // Cannot be, with our own epoll and events on our stack. A thread that looks now and then still serves.
+            return thread::sleep(Duration::from_millis(1));
         }
         if work {
             self.polling.waited(self.now_ns() - self.active_ns);
@@ -283,7 +262,7 @@ impl Serving {
     }
 
     fn start(&mut self, session: u64, weight: u32, mut task: Task) {
-        if let Err(error) = self.watch(&task) {
+        if let Err(error) = self.events.watch(task.id, task.kick(), task.completion_event()) {
             task.fail_to_start(&error);
         }
         let flow = match self.flows.iter().position(|flow| flow.session == session) {
@@ -295,15 +274,5 @@ impl Serving {
             }
         };
         flow.tasks.push(task);
-    }
-
-    /// A kick is an edge, so that nobody has to read its eventfd; a disk is ready for as long as it has completions.
-    fn watch(&self, task: &Task) -> io::Result<()> {
-        let data = |kind| epoll::EventData::new_u64(task.id << 1 | kind);
-        epoll::add(&self.epoll, task.kick(), data(KICK), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-        if let Some(event) = task.completion_event() {
-            epoll::add(&self.epoll, event, data(COMPLETION), epoll::EventFlags::IN)?;
-        }
-        Ok(())
     }
 }

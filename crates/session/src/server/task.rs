@@ -73,7 +73,7 @@ impl Task {
     /// The driver has rung.
     pub(super) fn kicked(&self) {
         if let Some(queue) = &self.queue {
-            queue.count_doorbells(1);
+            queue.count_doorbell();
         }
     }
 
