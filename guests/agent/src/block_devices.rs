@@ -3,6 +3,7 @@
 
 use crate::content::{self, Content, LUKS};
 use crate::failures::refusal;
+use crate::mount_options::load_driver;
 use crate::partition_table::{PartitionNames, Table};
 use crate::sysfs::{SYSFS, names_in, number_in, sector_bytes, size_bytes};
 use blockyard_protocol::appliance::{self, Failure};
@@ -91,6 +92,8 @@ pub(crate) fn volumes(disks: u32) -> Vec<Volume> {
     volumes.extend(in_order("dm-", &assembled).filter_map(|node| mapped(node)));
     let btrfs = volumes.iter().filter(|volume| volume.content.kind == Some("btrfs"));
     if btrfs.clone().nth(1).is_some() {
+        // A module has to be there to be told.
+        load_driver("btrfs");
         btrfs.for_each(|volume| tell_btrfs(&volume.node));
     }
     count_missing(&mut volumes);
