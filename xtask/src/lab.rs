@@ -38,8 +38,9 @@ const WORD: &str = "kvm";
 /// The test file whose tests boot appliances. Of those, this sample goes: each of their commands boots a kernel. With a
 /// filter that is not the file's name, all that match go.
 const APPLIANCES: &str = "image";
-const SAMPLE: [&str; 3] = [
+const SAMPLE: [&str; 4] = [
     "data::files_of_odd_lengths_go_in_and_come_out",
+    "drivers::btrfs_over_two_disks_is_mounted",
     "filesystems::a_damaged_ext4_is_told_and_repaired",
     "volumes::a_file_system_is_made_checked_and_labelled_on_a_logical_volume_by_commands_of_their_own",
 ];

@@ -44,7 +44,8 @@ enum Compression {
 const LISTS: [&str; 3] = ["modules.builtin", "modules.builtin.modinfo", "modules.order"];
 
 /// Those of the table of tools in crates/appliance/src/tools/tool.rs, and what their tests execute besides.
-const PROGRAMS: [&str; 35] = [
+const PROGRAMS: [&str; 44] = [
+    "bash",
     "blkid",
     "btrfs",
     "cp",
@@ -56,16 +57,25 @@ const PROGRAMS: [&str; 35] = [
     "e2label",
     "fatlabel",
     "fsck.vfat",
+    "genisoimage",
+    "getfacl",
+    "getfattr",
     "lvm",
     "mdadm",
     "mke2fs",
     "mkfs.btrfs",
+    "mkfs.f2fs",
+    "mkfs.minix",
     "mkfs.vfat",
     "mkfs.xfs",
     "mknod",
     "mkswap",
     "qemu-img",
+    "qemu-io",
     "resize2fs",
+    "script",
+    "setcap",
+    "setfacl",
     "setfattr",
     "setpriv",
     "setsid",
@@ -79,7 +89,6 @@ const PROGRAMS: [&str; 35] = [
     "xfs_db",
     "xfs_io",
     "xfs_repair",
-    "getfattr",
 ];
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 /// Files that they read.
