@@ -173,7 +173,8 @@ pub(super) fn prelude(kernel: &DebianKernel) -> anyhow::Result<String> {
          mkdir -p /dev/shm /dev/pts\n\
          mount -t tmpfs tmp /dev/shm\n\
          mount -t devpts pts /dev/pts\n\
-         ln -s /proc/self/fd /dev/fd\n",
+         ln -s /proc/self/fd /dev/fd\n\
+         stty -echo\n",
     );
     for module in &kernel.modules {
         writeln!(script, "insmod {} || echo 'cannot load a module of KVM'", quoted(&module_in_lab(module))?)?;
