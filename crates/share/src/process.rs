@@ -8,7 +8,7 @@ use crate::device::{ShareDevice, TAG_BYTES_MAX};
 use crate::file_system::FileSystem;
 use crate::limits::Limits;
 use crate::starter;
-use blockyard_block::{AdmittedMemory, printable, shown, wait_ready};
+use blockyard_block::{AdmittedMemory, descriptor_path, printable, shown, wait_ready};
 use blockyard_confinement::{Confinement, ConfinementError, Inherited, Landlock, Tree, raise_descriptor_limit};
 use blockyard_session::server::{EndReason, Server, ServerOptions};
 use rustix::event::{PollFd, PollFlags};
@@ -22,7 +22,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ impl OpenShare {
         let arguments = ServerArguments { share: self.share.clone(), options }.to_arguments();
         command.args(first_arguments).args(words).args(arguments);
         // The child's descriptor of the same number, as long as it is no other program.
-        command.current_dir(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
+        command.current_dir(descriptor_path(&self.directory));
         // Ctrl-C at the terminal is for the guest, or for whoever started it.
         command.process_group(0);
         command

@@ -3,15 +3,14 @@
 use crate::error::{Context, Error, Result, refuse};
 use crate::guest::{OpenImage, read_in, write_out};
 use blockyard_block::{
-    FileDisk, FileFormat, FileOptions, FoundJournal, OpenedFile, ReplacementFile, refuse_missing_device,
-    refuse_strangers, shown,
+    FileDisk, FileFormat, FileOptions, FoundJournal, OpenedFile, ReplacementFile, descriptor_path,
+    refuse_missing_device, refuse_strangers, shown,
 };
 use blockyard_protocol::appliance::{CopyBlocks, Operation, Place};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -204,7 +203,7 @@ impl BlockCopy {
 fn open_to_write(seen: &File, path: &Path, is_read: bool) -> io::Result<File> {
     let mut how = File::options();
     how.read(is_read).write(true);
-    let file = match how.open(format!("/proc/self/fd/{}", seen.as_raw_fd())) {
+    let file = match how.open(descriptor_path(seen)) {
         // There is no /proc here.
         Err(error) if error.kind() == io::ErrorKind::NotFound => how.open(path)?,
         opened => opened?,

@@ -3,6 +3,7 @@
 use super::fusermount;
 use super::mountpoint::{FILE_SYSTEM_TYPE, Mountpoint};
 use super::{AllowedUsers, FuseError};
+use blockyard_block::descriptor_path;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -63,7 +64,7 @@ fn mount_directly(
     }
     let options = CString::new(options).map_err(|_| Errno::INVAL)?;
     // Through the descriptor that was checked, so that nobody can put another file in its place meanwhile.
-    let target = format!("/proc/self/fd/{}", mountpoint.file.as_raw_fd());
+    let target = descriptor_path(&mountpoint.file);
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     flags.set(MountFlags::RDONLY, read_only);
     rustix::mount::mount("blockyard", target, FILE_SYSTEM_TYPE, flags, Some(options.as_c_str()))

@@ -1,7 +1,7 @@
 //! The regular file that a disk is mounted over.
 
 use super::{FuseError, fusermount};
-use blockyard_block::{FileIdentity, directory_of};
+use blockyard_block::{FileIdentity, descriptor_path, directory_of};
 use rustix::fs::{
     AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags, flock, fstat, openat, readlinkat, statat,
     statx, unlinkat,
@@ -11,7 +11,7 @@ use rustix::mount::UnmountFlags;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -99,8 +99,7 @@ impl Place {
 
     /// For umount(2), which takes paths only.
     fn path(&self) -> PathBuf {
-        let directory = PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()));
-        directory.join(OsStr::from_bytes(self.name.as_bytes()))
+        descriptor_path(&self.directory).join(OsStr::from_bytes(self.name.as_bytes()))
     }
 }
 
@@ -187,7 +186,7 @@ fn resolved(path: &Path) -> Result<(Place, PathBuf), FuseError> {
     let name = path.file_name().ok_or_else(|| FuseError::Directory { path: path.to_owned() })?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(CWD, directory_of(path), flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
-    let shown = readlinkat(CWD, format!("/proc/self/fd/{}", directory.as_raw_fd()), Vec::new());
+    let shown = readlinkat(CWD, descriptor_path(&directory), Vec::new());
     let shown = shown.map_err(|errno| failed(errno.into()))?.into_bytes();
     let place = Place { directory, name: CString::new(name.as_bytes()).map_err(|_| failed(Errno::INVAL.into()))? };
     Ok((place, PathBuf::from(OsString::from_vec(shown)).join(name)))

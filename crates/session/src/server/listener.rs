@@ -1,7 +1,7 @@
 //! Where clients connect.
 
 use super::client_stream::{ClientStream, Departures};
-use blockyard_block::{FileIdentity, directory_of, is_one_user, shown};
+use blockyard_block::{FileIdentity, descriptor_path, directory_of, is_one_user, shown};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, chmodat, chownat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat,
 };
@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use rustix::process::{Uid, geteuid};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -213,9 +213,7 @@ fn private_directory(directory: &OwnedFd) -> Result<(OsString, OwnedFd), Errno> 
 
 /// The address of a socket in a directory that is open, wherever the path to it leads by now.
 fn address_in(directory: &OwnedFd, name: &OsStr) -> Result<SocketAddrUnix, Errno> {
-    let mut path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-    path.push(name);
-    SocketAddrUnix::new(&path)
+    SocketAddrUnix::new(descriptor_path(directory).join(name))
 }
 
 impl AsFd for Listener {

@@ -10,6 +10,7 @@
 //! together: there is one only where an eventfd is to be rung. User-Mode Linux hears by sockets, and its guests are
 //! often gone in less time.
 
+use blockyard_block::descriptor_path;
 use rustix::fs::{CWD, readlinkat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -78,7 +79,7 @@ impl LateRinger {
     /// # Errors
     /// When that cannot be told.
     pub(super) fn is_eventfd(&self, descriptor: BorrowedFd<'_>) -> io::Result<bool> {
-        match readlinkat(CWD, format!("/proc/self/fd/{}", descriptor.as_raw_fd()), Vec::new()) {
+        match readlinkat(CWD, descriptor_path(&descriptor), Vec::new()) {
             Ok(shown) => Ok(shown.as_bytes() == EVENTFD),
             // There is no /proc, or this process has shut itself off from it.
             Err(_) => Ok(self.get()?.is_eventfd(descriptor)),
