@@ -18,8 +18,8 @@ pub trait IoQueue: Send {
     /// Whether the owner shall drop the queue.
     fn is_stopping(&self) -> bool;
 
-    /// Does what can be done without waiting, taking no more from the driver than `limit`. How many requests, and pieces
-    /// of long ones, were begun, or at least completed: if any, there may be more.
+    /// Does what can be done without waiting, taking no more from the driver than `limit`. How many requests, and
+    /// pieces of long ones, were begun, or at least completed: if any, there may be more.
     ///
     /// # Errors
     /// When the queue or the disk is broken. The driver has been told; the queue takes no more requests and is best
