@@ -20,7 +20,7 @@ const WRITE_BYTES: usize = 40;
 pub(crate) const WRITE_PREFIX_BYTES: usize = HEADER_BYTES + WRITE_BYTES;
 /// The longest name of a file (NAME_MAX).
 const NAME_BYTES_MAX: usize = 255;
-/// What a name, and the file that it may be the first of, count as of the host's storage.
+/// What a name, and the file that it may be the first of, or an attribute count as of the host's storage.
 const NAME_STORAGE_BYTES: u64 = 4096;
 /// The longest text of a symbolic link (PATH_MAX, with the zero at its end).
 pub(crate) const LINK_BYTES_MAX: usize = 4096;
@@ -306,7 +306,7 @@ impl Request<'_> {
             Allocate { mode, .. } if mode & FallocateFlags::PUNCH_HOLE.bits() != 0 => 0,
             Allocate { range, .. } => range.length,
             CopyRange { from, .. } => from.length.min(COPY_BYTES_MAX),
-            SetAttribute { value, .. } => value.len() as u64,
+            SetAttribute { value, .. } => NAME_STORAGE_BYTES + value.len() as u64,
             _ => 0,
         }
     }

@@ -520,6 +520,8 @@ fn a_guest_takes_no_more_storage_than_it_may() {
     guest.write(file, 100, 0, &[7; 4096]).unwrap();
     assert_eq!(guest.create(ROOT, "other", OFlags::RDWR.bits() as i32, 0o644), Err(Errno::NOSPC));
     assert_eq!(guest.ask(COPY_FILE_RANGE, node, &words(&[file, 0, node, file, 8192, 1, 0])), Err(Errno::NOSPC));
+    let attribute = [halves(&[0, 0]), text("user.a")].concat();
+    assert_eq!(guest.ask(SETXATTR, node, &attribute), Err(Errno::NOSPC), "one without a value");
     // Reading and removing cost nothing, and a hole takes nothing.
     assert_eq!(guest.read(file, 0, 9).unwrap(), [7; 9]);
     let punches = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE).bits();
