@@ -44,6 +44,7 @@ impl MachineThread {
         match self {
             Self::Vcpu { sessions } => {
                 let mut list = serving(&kvm_requests::RUNNING)?;
+                list.forbid(&[libc::SYS_sched_setscheduler]);
                 if sessions {
                     list.allow(&[libc::SYS_memfd_create]);
                 }

@@ -1,6 +1,7 @@
 //! A process that runs a virtual machine does that and reaches nothing else, whatever its guest has made of it. The
 //! process is this test's own binary, run again.
 
+use blockyard_block::WakeUp;
 use blockyard_confinement::machine_filter::filter_machine;
 use blockyard_confinement::{Confinement, MachineThread};
 use libc::c_long;
@@ -109,6 +110,8 @@ fn attack(may: &[&str]) {
         (libc::SYS_unshare, [libc::CLONE_NEWUSER.into(), 0, 0, 0, 0, 0], "making namespaces"),
         (libc::SYS_setns, [1, 0, 0, 0, 0, 0], "entering namespaces"),
         (libc::SYS_sched_setaffinity, [0, 8, memory, 0, 0, 0], "leaving its processor"),
+        (libc::SYS_sched_setscheduler, [parent, libc::SCHED_BATCH.into(), memory, 0, 0, 0], "another process's turns"),
+        (libc::SYS_sched_setscheduler, [0, libc::SCHED_FIFO.into(), memory, 0, 0, 0], "going before all others"),
     ];
     let (create_vm, map_memory, enable, terminal) = (0xae01, 0x4020_ae46, 0x4068_aea3, 0x5412);
     let others = [
@@ -192,6 +195,7 @@ fn makes_machines() {
             let ran = call(libc::SYS_ioctl, [1, run, 0, 0, 0, 0]).unwrap_err().raw_os_error();
             // It gets as far as the descriptor, which is no vCPU.
             assert_eq!(ran == Some(libc::EPERM), kind == MachineThread::Io, "{ran:?}");
+            assert_eq!(WakeUp::Waits.choose().is_ok(), kind == MachineThread::Io);
             // What opens a queue, and threads that carry its requests out.
             assert!(call(libc::SYS_eventfd2, [0; 6]).is_ok());
             thread::spawn(|| attack(may)).join().unwrap();
