@@ -15,20 +15,20 @@ pub struct QueueEvents {
     epoll: OwnedFd,
 }
 
-/// What [`QueueEvents::wait`] heard of. Queues are what [`QueueEvents::watch`] was told that they are.
+/// What [`QueueEvents::wait`] heard of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueEvent {
     /// The thread's own event is readable.
     Own,
-    /// The driver rang, or the queue shall stop.
+    /// The driver of the queue of this number rang, or the queue shall stop.
     Doorbell(u64),
-    /// The disk may have completed something.
-    Completion(u64),
+    /// A disk may have completed something.
+    Completion,
 }
 
+/// What epoll says for these; for a doorbell, its queue's number.
 const OWN: u64 = u64::MAX;
-const DOORBELL: u64 = 0;
-const COMPLETION: u64 = 1;
+const COMPLETION: u64 = u64::MAX - 1;
 
 /// Descriptors that become ready and are heard of in one wait.
 const EVENTS: usize = 64;
@@ -44,15 +44,15 @@ impl QueueEvents {
         Ok(Self { epoll })
     }
 
-    /// Hears of a queue, by a number below 2^63, until it is forgotten.
+    /// Hears of a queue, by a number that is none of the two highest, until it is forgotten.
     ///
     /// # Errors
     /// When the operating system refuses.
     pub fn watch(&self, queue: u64, doorbell: impl AsFd, completion: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let data = |kind| epoll::EventData::new_u64(queue << 1 | kind);
-        epoll::add(&self.epoll, doorbell, data(DOORBELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.epoll, doorbell, epoll::EventData::new_u64(queue), edges)?;
         if let Some(completion) = completion {
-            epoll::add(&self.epoll, completion, data(COMPLETION), epoll::EventFlags::IN)?;
+            epoll::add(&self.epoll, completion, epoll::EventData::new_u64(COMPLETION), epoll::EventFlags::IN)?;
         }
         Ok(())
     }
@@ -82,8 +82,8 @@ impl QueueEvents {
         for event in ready {
             heard(match event.data.u64() {
                 OWN => QueueEvent::Own,
-                data if data & 1 == COMPLETION => QueueEvent::Completion(data >> 1),
-                data => QueueEvent::Doorbell(data >> 1),
+                COMPLETION => QueueEvent::Completion,
+                queue => QueueEvent::Doorbell(queue),
             });
         }
         Ok(())

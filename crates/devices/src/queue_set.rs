@@ -126,7 +126,7 @@ impl<Q: IoQueue> QueueSet<Q> {
                     rung.queue.count_doorbell();
                 }
             }
-            QueueEvent::Completion(_) => {}
+            QueueEvent::Completion => {}
         })?;
         Ok(heard)
     }

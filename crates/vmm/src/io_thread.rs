@@ -88,11 +88,9 @@ impl IoThreads {
             let spawned = thread::Builder::new().name(format!("io{index}")).spawn(move || {
                 let mut last_words =
                     LastWords { inbox: own_inbox, events, failure: Some("panicked".to_owned()), index };
-                // Gone before those are said.
-                let mut queues = queues;
                 let placed = cpus.map_or(Ok(()), |cpus| cpus.pin(None));
                 let begun = placed.and_then(|()| begin(ThreadKind::Io));
-                let served = begun.and_then(|()| serve(&mut queues, &last_words.inbox, &last_words.events, patience));
+                let served = begun.and_then(|()| serve(queues, &last_words.inbox, &last_words.events, patience));
                 last_words.failure = served.err().map(|error| format!("failed: {error}"));
             });
             match spawned {
@@ -153,7 +151,7 @@ const ALONE_AFTER: u32 = 64;
 /// Serves queues until told to stop: everything that can be done, then a wait. A thread has `patience` where it may run
 /// on a vCPU's CPU alone.
 fn serve(
-    queues: &mut QueueSet<Box<dyn IoQueue>>,
+    mut queues: QueueSet<Box<dyn IoQueue>>,
     inbox: &Inbox,
     events: &EventSink,
     mut patience: Option<Patience>,

@@ -36,13 +36,15 @@ pub(crate) const HEADER: u64 = 0x8_0000;
 pub(crate) const STATUS: u64 = 0x8_1000;
 pub(crate) const DATA: u64 = 0x10_0000;
 
+/// What threads take at a turn.
+pub(crate) const LIMIT: Limit = Limit { requests: QUEUE_SIZE, cost_bytes: 1 << 20, pairs: false };
+
 /// A thread's work: serves queues until all were told to stop.
 pub(crate) fn serve(queues: Vec<BlockQueue>) {
     let mut set = QueueSet::new(EventFd::new().unwrap()).unwrap();
     queues.into_iter().for_each(|queue| set.push(queue).unwrap());
     while !set.is_empty() {
-        let limit = Limit { requests: QUEUE_SIZE, cost_bytes: 1 << 20, pairs: false };
-        let round = set.round(limit, |failure| panic!("{failure}"));
+        let round = set.round(LIMIT, |failure| panic!("{failure}"));
         if round.done == 0 && !set.is_empty() && !set.arm() {
             set.wait().unwrap();
         }

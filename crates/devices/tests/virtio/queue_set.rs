@@ -3,10 +3,8 @@
 use crate::driver::*;
 use blockyard_block::{EventFd, MemoryDisk};
 use blockyard_devices::virtio::BlockQueue;
-use blockyard_devices::{Heard, Limit, QueueSet, Round};
+use blockyard_devices::{Heard, QueueSet, Round};
 use std::sync::Arc;
-
-const LIMIT: Limit = Limit { requests: QUEUE_SIZE, cost_bytes: 1 << 20, pairs: false };
 
 const RANG: Heard = Heard { own: false, doorbell: true };
 

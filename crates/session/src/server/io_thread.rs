@@ -223,7 +223,7 @@ impl Serving {
                     task.kicked();
                 }
             }
-            QueueEvent::Completion(_) => work = true,
+            QueueEvent::Completion => work = true,
         });
         if heard.is_err() {
             // Cannot be, with our own epoll and events on our stack. A thread that looks now and then still serves.
