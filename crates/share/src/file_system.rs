@@ -1,10 +1,11 @@
 //! What is done with a guest's requests.
 
-use crate::handles::{Handle, Handles};
+use crate::handles::{Handle, Handles, OpenFile};
 use crate::limits::Limits;
 use crate::message::{NewAttributes, Range, Request};
 use crate::nodes::{Node, Nodes};
 use crate::reply::{DirectoryEntry, Reply, TRANSFER_BYTES_MAX};
+use crate::room::Room;
 use crate::scratch::Scratch;
 use crate::tree::Tree;
 use blockyard_devices::virtio::Message;
@@ -14,13 +15,12 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What one request copies from file to file at most: the guest asks again for the rest, and others' turns come
 /// between.
-pub(crate) const COPY_BYTES_MAX: u64 = 16 << 20;
+const COPY_BYTES_MAX: u64 = 16 << 20;
 /// What fallocate(2) may do here. What moves the rest of a file is not for every file system.
 const ALLOCATE_MODES: FallocateFlags =
     FallocateFlags::KEEP_SIZE.union(FallocateFlags::PUNCH_HOLE).union(FallocateFlags::ZERO_RANGE);
@@ -44,8 +44,7 @@ pub(crate) struct FileSystem {
     /// Changes are refused with EROFS, as a guest expects. That there are none is not up to this: the kernel refuses
     /// them to a process that serves for reading only.
     read_only: bool,
-    /// Bytes of the host's storage that the guest may still take.
-    room: Option<AtomicU64>,
+    room: Room,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -64,12 +63,18 @@ impl FileSystem {
     pub(crate) fn open(directory: &OwnedFd, read_only: bool, limits: Limits) -> Result<Self, Errno> {
         let nodes = Nodes::new(Tree::root(directory)?, limits.nodes);
         let handles = Mutex::new(Handles::new(limits.handles));
-        Ok(Self { tree: Tree::new(directory, read_only)?, nodes: Mutex::new(nodes), handles, read_only, room: None })
+        Ok(Self {
+            tree: Tree::new(directory, read_only)?,
+            nodes: Mutex::new(nodes),
+            handles,
+            read_only,
+            room: Room::default(),
+        })
     }
 
-    /// The same, in which a guest may write so much in all.
+    /// The same, in which a guest may take so many bytes of storage in all.
     pub(crate) fn with_limit(self, limit: Option<u64>) -> Self {
-        Self { room: limit.map(AtomicU64::new), ..self }
+        Self { room: Room::of(limit), ..self }
     }
 
     /// Does what is asked of `node`. `message` has the data of what is read and written.
@@ -86,10 +91,7 @@ impl FileSystem {
         if self.read_only && request.changes() {
             return Err(Errno::ROFS);
         }
-        if let (Some(room), cost @ 1..) = (&self.room, request.storage_bytes()) {
-            let take = |left: u64| left.checked_sub(cost);
-            room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_err(|_| Errno::NOSPC)?;
-        }
+        self.room.take(request.blocks_of_names())?;
         let reply = &mut scratch.reply;
         match *request {
             Request::Init(ref asked) => {
@@ -164,14 +166,14 @@ impl FileSystem {
             }
             Request::Open(flags) => {
                 lock(&self.handles).has_room()?;
-                let file = Arc::new(self.tree.open(node, flags)?);
+                let file = Arc::new(OpenFile::new(self.tree.open(node, flags)?));
                 reply.opened(lock(&self.handles).insert(Handle::File(file))?);
             }
             Request::Create { name, flags, mode } => {
                 lock(&self.handles).has_room()?;
                 let (node, stat, file) = self.tree.create(node, name, flags, mode)?;
                 // What cannot be told of is not kept.
-                let handle = lock(&self.handles).insert(Handle::File(Arc::new(file)))?;
+                let handle = lock(&self.handles).insert(Handle::File(Arc::new(OpenFile::new(file))))?;
                 let number = self.remember(node).inspect_err(|_| drop(lock(&self.handles).remove(handle)))?;
                 reply.entry(number, &stat);
                 reply.opened(handle);
@@ -275,6 +277,8 @@ impl FileSystem {
         if range.length != given_bytes || given_bytes > TRANSFER_BYTES_MAX.into() {
             return Err(Errno::INVAL);
         }
+        let offset = if appends && self.room.is_bounded() { fstat(&*file)?.st_size as u64 } else { range.offset };
+        self.room.take_range(&file.last_block, offset, range.length)?;
         let (place, data) = ((!appends).then_some(range.offset), message.readable_from(prefix_bytes));
         let written = message.memory.write_to_file(&*file, place, data, range.length as usize).map_err(errno)?;
         reply.count(written as u32);
@@ -283,10 +287,10 @@ impl FileSystem {
 
     fn sync(&self, handle: u64, data: bool) -> Result<(), Errno> {
         let handle = lock(&self.handles).get(handle)?;
-        let sync = |descriptor: &OwnedFd| if data { fdatasync(descriptor) } else { fsync(descriptor) };
+        let sync = |descriptor: BorrowedFd<'_>| if data { fdatasync(descriptor) } else { fsync(descriptor) };
         match handle {
-            Handle::File(file) => sync(&file),
-            Handle::Directory(directory) => sync(&lock(&directory)),
+            Handle::File(file) => sync(file.as_fd()),
+            Handle::Directory(directory) => sync(lock(&directory).as_fd()),
         }
     }
 
@@ -295,6 +299,9 @@ impl FileSystem {
         let mode = FallocateFlags::from_bits_retain(mode);
         if !ALLOCATE_MODES.contains(mode) {
             return Err(Errno::OPNOTSUPP);
+        }
+        if !mode.contains(FallocateFlags::PUNCH_HOLE) {
+            self.room.take_range(&file.last_block, range.offset, range.length)?;
         }
         fallocate(&*file, mode, range.offset, range.length)
     }
@@ -318,8 +325,13 @@ impl FileSystem {
             (handles.file(from.handle)?, handles.file(to_handle)?)
         };
         let (mut offset, mut to_offset) = (from.offset, to_offset);
-        let bytes = from.length.min(COPY_BYTES_MAX) as usize;
-        Ok(copy_file_range(&*source, Some(&mut offset), &*target, Some(&mut to_offset), bytes)? as u32)
+        let mut bytes = from.length.min(COPY_BYTES_MAX);
+        if self.room.is_bounded() {
+            // Whoever copies a whole file asks for more than there is.
+            bytes = bytes.min((fstat(&*source)?.st_size as u64).saturating_sub(offset));
+            self.room.take_range(&target.last_block, to_offset, bytes)?;
+        }
+        Ok(copy_file_range(&*source, Some(&mut offset), &*target, Some(&mut to_offset), bytes as usize)? as u32)
     }
 
     fn read_directory(&self, number: u64, range: Range, looks_up: bool, scratch: &mut Scratch) -> Result<(), Errno> {

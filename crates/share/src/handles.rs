@@ -1,17 +1,37 @@
 //! The files and directories that the guest has open, by the numbers that it was given for them.
 
+use crate::room::LastBlock;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 /// Something that is open.
 #[derive(Clone, Debug)]
 pub(crate) enum Handle {
     /// A regular file.
-    File(Arc<OwnedFd>),
+    File(Arc<OpenFile>),
     /// A directory, whose descriptor has a place that it is read from.
     Directory(Arc<Mutex<OwnedFd>>),
+}
+
+/// A regular file that is open.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    descriptor: OwnedFd,
+    pub(crate) last_block: LastBlock,
+}
+
+impl OpenFile {
+    pub(crate) fn new(descriptor: OwnedFd) -> Self {
+        Self { descriptor, last_block: LastBlock::default() }
+    }
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
 }
 
 /// All that is open. A number is never used twice.
@@ -60,7 +80,7 @@ impl Handles {
     ///
     /// # Errors
     /// EBADF if it is none.
-    pub(crate) fn file(&self, number: u64) -> Result<Arc<OwnedFd>, Errno> {
+    pub(crate) fn file(&self, number: u64) -> Result<Arc<OpenFile>, Errno> {
         match self.by_number.get(&number) {
             Some(Handle::File(file)) => Ok(Arc::clone(file)),
             _ => Err(Errno::BADF),

@@ -24,6 +24,7 @@ mod message;
 mod nodes;
 mod process;
 mod reply;
+mod room;
 mod scratch;
 mod starter;
 #[cfg(test)]

@@ -7,8 +7,7 @@
 //! The structures are read field by field, as what the kernel's header says fits on a page and the crates that have it
 //! (fuse-backend-rs, fuser) bring servers, runtimes and a virtio of their own along.
 
-use crate::file_system::COPY_BYTES_MAX;
-use rustix::fs::FallocateFlags;
+use crate::room::BLOCK_BYTES;
 use rustix::io::Errno;
 use std::ffi::CStr;
 
@@ -20,8 +19,6 @@ const WRITE_BYTES: usize = 40;
 pub(crate) const WRITE_PREFIX_BYTES: usize = HEADER_BYTES + WRITE_BYTES;
 /// The longest name of a file (NAME_MAX).
 const NAME_BYTES_MAX: usize = 255;
-/// What a name, and the file that it may be the first of, or an attribute count as of the host's storage.
-const NAME_STORAGE_BYTES: u64 = 4096;
 /// The longest text of a symbolic link (PATH_MAX, with the zero at its end).
 pub(crate) const LINK_BYTES_MAX: usize = 4096;
 /// The longest value of an extended attribute (XATTR_SIZE_MAX).
@@ -297,16 +294,13 @@ impl Request<'_> {
         }
     }
 
-    /// What it may take of the host's storage, at most. A file that is made longer takes none.
-    pub(crate) fn storage_bytes(&self) -> u64 {
+    /// The blocks of the host's storage that a name that it makes, with the file that this may be the first of, or an
+    /// attribute takes. What goes into files is [`crate::room::Room`]'s to count.
+    pub(crate) fn blocks_of_names(&self) -> u64 {
         use Request::*;
         match self {
-            Symlink(..) | MakeFile(..) | MakeDirectory(..) | Link(..) | Create { .. } => NAME_STORAGE_BYTES,
-            Write { range, .. } => range.length,
-            Allocate { mode, .. } if mode & FallocateFlags::PUNCH_HOLE.bits() != 0 => 0,
-            Allocate { range, .. } => range.length,
-            CopyRange { from, .. } => from.length.min(COPY_BYTES_MAX),
-            SetAttribute { value, .. } => NAME_STORAGE_BYTES + value.len() as u64,
+            Symlink(..) | MakeFile(..) | MakeDirectory(..) | Link(..) | Create { .. } => 1,
+            SetAttribute { value, .. } => 1 + (value.len() as u64).div_ceil(BLOCK_BYTES),
             _ => 0,
         }
     }

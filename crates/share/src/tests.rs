@@ -508,17 +508,21 @@ fn a_guest_has_as_many_files_as_it_may() {
     assert_eq!(guest.open(nodes[0], RDONLY), Err(Errno::STALE));
 }
 
+/// A guest that may take so many blocks, and a file that it made: one of them.
+fn guest_with(blocks: u64) -> (Guest, u64, u64) {
+    let mut guest = Guest::limited(false, Limits { nodes: 1000, handles: 100 }, Some(blocks * 4096 + 4095));
+    let (node, file) = guest.create(ROOT, "file", RDWR, 0o644).unwrap();
+    (guest, node, file)
+}
+
 #[test]
 fn a_guest_takes_no_more_storage_than_it_may() {
-    let limits = Limits { nodes: 1000, handles: 100 };
-    let mut guest = Guest::limited(false, limits, Some(3 * 4096 + 100));
-    let (node, file) = guest.create(ROOT, "file", OFlags::RDWR.bits() as i32, 0o644).unwrap();
-    guest.write(file, 0, 0, &[7; 100]).unwrap();
+    let (mut guest, node, file) = guest_with(4);
     guest.ask(MKDIR, ROOT, &[halves(&[0o755, 0]), text("directory")].concat()).unwrap();
-    assert_eq!(guest.write(file, 100, 0, &[7; 4097]), Err(Errno::NOSPC));
+    assert_eq!(guest.write(file, 0, 0, &[7; 8193]), Err(Errno::NOSPC));
+    guest.write(file, 0, 0, &[7; 8192]).unwrap();
     assert_eq!(guest.ask(FALLOCATE, node, &[words(&[file, 0, 1 << 40]), halves(&[0, 0])].concat()), Err(Errno::NOSPC));
-    guest.write(file, 100, 0, &[7; 4096]).unwrap();
-    assert_eq!(guest.create(ROOT, "other", OFlags::RDWR.bits() as i32, 0o644), Err(Errno::NOSPC));
+    assert_eq!(guest.create(ROOT, "other", RDWR, 0o644), Err(Errno::NOSPC));
     assert_eq!(guest.ask(COPY_FILE_RANGE, node, &words(&[file, 0, node, file, 8192, 1, 0])), Err(Errno::NOSPC));
     let attribute = [halves(&[0, 0]), text("user.a")].concat();
     assert_eq!(guest.ask(SETXATTR, node, &attribute), Err(Errno::NOSPC), "one without a value");
@@ -527,11 +531,29 @@ fn a_guest_takes_no_more_storage_than_it_may() {
     let punches = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE).bits();
     guest.ask(FALLOCATE, node, &[words(&[file, 0, 4096]), halves(&[punches, 0])].concat()).unwrap();
     guest.ask(UNLINK, ROOT, &text("file")).unwrap();
-    assert_eq!(
-        guest.create(ROOT, "other", OFlags::RDWR.bits() as i32, 0o644),
-        Err(Errno::NOSPC),
-        "what was written counts"
-    );
+    assert_eq!(guest.create(ROOT, "other", RDWR, 0o644), Err(Errno::NOSPC), "what was written counts");
+}
+
+#[test]
+fn what_a_guest_writes_is_counted_in_blocks() {
+    // A byte in each block of a hole takes them all.
+    let (mut guest, _, file) = guest_with(4);
+    for block in 0..3 {
+        guest.write(file, block * 8192, 0, b"x").unwrap();
+    }
+    assert_eq!(guest.write(file, 3 * 8192, 0, b"x"), Err(Errno::NOSPC));
+    assert!(fs::metadata(guest.shared().join("file")).unwrap().blocks() <= 3 * 8);
+    // A log that grows by lines takes each block once, wherever the guest says that its end is.
+    let (mut guest, _, file) = guest_with(4);
+    let lines = (0..).take_while(|line| guest.write(file, line * 1_000_000, APPEND, &[b'x'; 64]).is_ok()).count();
+    assert_eq!(lines, 3 * 64);
+    // Whoever copies a file asks for all that there might be, and pays for what there is.
+    let (mut guest, node, file) = guest_with(4);
+    guest.write(file, 0, 0, b"x").unwrap();
+    let (other, copy) = guest.create(ROOT, "copy", RDWR, 0o644).unwrap();
+    let all = words(&[file, 0, other, copy, 0, u64::from(u32::MAX), 0]);
+    guest.ask(COPY_FILE_RANGE, node, &all).unwrap();
+    assert_eq!(fs::read(guest.shared().join("copy")).unwrap(), b"x");
 }
 
 #[test]
