@@ -1,6 +1,7 @@
 //! What is asked of a disk and what comes back.
 
 use crate::Segment;
+use rustix::io::Errno;
 
 /// What a [`Request`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,17 @@ pub enum RequestError {
     /// A segment does not lie within the memory map.
     #[error("the request points outside the memory map")]
     BadSegment,
+}
+
+impl RequestError {
+    /// Why, and what helps where that is known.
+    pub fn with_remedy(self) -> String {
+        let is_full = |errno: i32| [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error).contains(&errno);
+        match self {
+            Self::Os(errno) if is_full(errno) => format!("{self} (where the image lies: free some there)"),
+            _ => self.to_string(),
+        }
+    }
 }
 
 /// How one request ended.

@@ -124,6 +124,28 @@ fn a_system_reboots_hears_and_powers_off() {
 }
 
 #[test]
+fn what_the_host_fails_at_is_told_when_the_guest_has_ended() {
+    let yard = Yard::new();
+    let image = busybox(
+        &yard,
+        "[ -e /before ] && poweroff -f
+         dd if=/dev/zero of=/dev/vdb bs=4k count=1 conv=fsync || touch /before
+         sync; reboot -f",
+    );
+    let failing = yard.path("other.img");
+    File::create(&failing).unwrap().set_len(1 << 20).unwrap();
+    let disk = format!("{},snapshot,faults=write-error:1", failing.display());
+    let outcome = run(on_uml(&image).args(["--snapshot", "--stats", "--json", "--disk", &disk])).succeeded();
+    let (note, report) = outcome.stderr.trim_end().rsplit_once('\n').unwrap();
+    let why = "Input/output error (os error 5)";
+    let expected = format!("{disk}: a request of the guest's failed: {why}");
+    assert!(note.ends_with(&expected) && note.matches("failed").count() == 1, "{note}");
+    let report: serde_json::Value = serde_json::from_str(report).unwrap();
+    assert_eq!((&report["reboots"], &report["disks"][0]["first_error"]), (&1.into(), &serde_json::Value::Null));
+    assert_eq!(report["disks"][1]["first_error"], why);
+}
+
+#[test]
 fn a_system_that_does_nothing_but_reboot_is_left() {
     let yard = Yard::new();
     let image = busybox(&yard, "echo again; reboot -f");

@@ -12,11 +12,12 @@ use blockyard_devices::serial::{LineBuffer, NoInput, SerialInput, SerialOutput, 
 use blockyard_hypervisor::{Entry, Hypervisor};
 use blockyard_protocol::layout;
 use blockyard_session::open::OpenOptions;
+use blockyard_vmm::attached_disk::{AttachedDisk, DiskCounts};
 use blockyard_vmm::backend;
 use blockyard_vmm::event::EventSink;
 use blockyard_vmm::interrupt_latch::LatchBit;
 use blockyard_vmm::machine::Machine;
-use blockyard_vmm::virtio_disk::{DiskStatistics, VirtioDisk};
+use blockyard_vmm::virtio_disk;
 use rustix::fs::{Mode, OFlags};
 use std::borrow::Cow;
 use std::fs;
@@ -127,7 +128,7 @@ fn queues(plan: &CopyPlan, source: &Source, destination: &Destination) -> u16 {
     (plan.queues as u64).min(possible as u64).min(requests) as u16
 }
 
-fn written(counts: &DiskStatistics) -> u64 {
+fn written(counts: &DiskCounts) -> u64 {
     counts.bytes_written + counts.bytes_zeroed
 }
 
@@ -138,7 +139,7 @@ fn build(
     source: &Source,
     destination: &Destination,
     sender: SyncSender<Event>,
-) -> Result<(Machine, [VirtioDisk; 2])> {
+) -> Result<(Machine, [AttachedDisk; 2])> {
     let queues = queues(plan, source, destination);
     let memory = MemoryMap::allocate(&[(0, plan.memory_bytes as usize)])?;
     let machine_sender = sender.clone();
@@ -164,7 +165,7 @@ fn build(
 
     let mut attach = |device: Device, disk: Arc<dyn Disk>| {
         let interrupt = Arc::new(LatchBit { latch: Arc::clone(machine.interrupts()), device: device as u32 });
-        VirtioDisk::attach(&mut machine, device.name(), interrupt, device.address(), disk, queues)
+        virtio_disk::attach(&mut machine, device.name(), interrupt, device.address(), disk, queues)
             .with_context(|| format!("cannot attach the {} disk", device.name()))
     };
     let input = attach(Device::Input, Arc::clone(&source.end.disk) as Arc<dyn Disk>)?;

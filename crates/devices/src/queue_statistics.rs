@@ -1,7 +1,7 @@
 //! What a queue has done.
 
-use blockyard_block::Operation;
 use blockyard_block::layers::{LatencyHistogram, OperationKind};
+use blockyard_block::{Operation, RequestError};
 use std::iter::Sum;
 use std::ops::Add;
 use std::sync::OnceLock;
@@ -16,6 +16,7 @@ macro_rules! counters {
             pub(crate) in_flight: AtomicU64,
             pub(crate) latencies: [LatencyHistogram; OperationKind::ALL.len()],
             first_fault: OnceLock<String>,
+            first_error: OnceLock<RequestError>,
         }
 
         /// A [`QueueStatistics`] at one moment. They add up.
@@ -94,6 +95,11 @@ impl QueueStatistics {
         self.first_fault.get().map(String::as_str)
     }
 
+    /// Why the first request that the disk had taken failed, if one has. The driver hears only that it did.
+    pub fn first_error(&self) -> Option<RequestError> {
+        self.first_error.get().copied()
+    }
+
     /// The counters of requests and of bytes that an operation belongs to.
     pub(crate) fn of(&self, operation: Operation) -> (&Counter, Option<&Counter>) {
         match operation {
@@ -107,6 +113,13 @@ impl QueueStatistics {
 
     pub(crate) fn record_fault(&self, fault: &dyn std::fmt::Display) {
         self.first_fault.get_or_init(|| fault.to_string());
+    }
+
+    pub(crate) fn record_error(&self, error: RequestError) {
+        // What a disk does not do, it has not failed at.
+        if error != RequestError::Unsupported {
+            self.first_error.get_or_init(|| error);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::console::{Console, ConsoleEvent};
 use crate::deadline::Timed;
 use crate::kernel_files::KernelFiles;
 use crate::placement::placement;
-use crate::report::{DiskReport, Exits, RunReport, cpu_seconds};
+use crate::report::{Exits, RunReport, cpu_seconds};
 use crate::shares;
 use crate::walls::Walls;
 use crate::{Audience, DoesNotFit};
@@ -17,12 +17,12 @@ use blockyard_hypervisor::Hypervisor;
 use blockyard_hypervisor::kvm::{KvmHypervisor, emulates_guests};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use blockyard_share::ShareStarter;
+use blockyard_vmm::attached_disk::AttachedDisk;
 use blockyard_vmm::event::MachineEvent;
 use blockyard_vmm::machine::{MachineError, RunningMachine};
 use blockyard_vmm::pc::{Pc, PcMemory, PowerRequest, VirtioTransport};
 use blockyard_vmm::placement::Placement;
 use blockyard_vmm::threads::Threads;
-use blockyard_vmm::virtio_disk::DiskStatistics;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
@@ -59,8 +59,7 @@ struct Machine<'a> {
 /// A machine from its power-on to its end.
 struct Started {
     machine: RunningMachine,
-    /// What each disk has done so far.
-    disks: Vec<Box<dyn Fn() -> DiskStatistics>>,
+    disks: Vec<AttachedDisk>,
 }
 
 /// How the guest wants to go on.
@@ -134,8 +133,8 @@ impl Machine<'_> {
             report.seconds = began.elapsed().as_secs_f64();
             report.cpu_seconds = cpu_seconds();
             report.exits = Exits::from(machine.exits());
-            let reports = self.disks.iter().zip(&disks);
-            report.disks = reports.map(|((name, _), disk)| DiskReport::new(name.to_string(), disk())).collect();
+            let disks = disks.iter().map(|disk| (disk.counts(), disk.first_error()));
+            report.boot_ended(&self.disks, disks);
             next?;
             if !reboots {
                 return Ok(());
@@ -173,7 +172,7 @@ impl Machine<'_> {
             Box::new(move |bytes: &[u8]| output.write(bytes)),
             Box::new(move |buffer: &mut Vec<u8>| input.take(buffer, INPUT_BYTES)),
         )?;
-        let mut disks: Vec<Box<dyn Fn() -> DiskStatistics>> = Vec::new();
+        let mut disks = Vec::new();
         for ((name, open), described) in self.disks.iter().zip(&self.configuration.disks) {
             let disk = Arc::clone(&open.disk) as Arc<dyn Disk>;
             let attached = attach(&mut pc, disk, described.bus, open.queues_max().min(cpus as usize) as u16);
@@ -246,21 +245,12 @@ impl Machine<'_> {
     }
 }
 
-/// Attaches a disk, with so many virtqueues where it has any: what it has done is what is returned.
-fn attach(
-    pc: &mut Pc,
-    disk: Arc<dyn Disk>,
-    bus: DiskBus,
-    queues: u16,
-) -> Result<Box<dyn Fn() -> DiskStatistics>, MachineError> {
+/// Attaches a disk, with so many virtqueues where it has any.
+fn attach(pc: &mut Pc, disk: Arc<dyn Disk>, bus: DiskBus, queues: u16) -> Result<AttachedDisk, MachineError> {
     let transport = match bus {
         DiskBus::Virtio => VirtioTransport::Pci,
         DiskBus::VirtioMmio => VirtioTransport::Mmio,
-        DiskBus::Ahci => {
-            let attached = pc.attach_ahci_disk(disk)?;
-            return Ok(Box::new(move || attached.counts()));
-        }
+        DiskBus::Ahci => return pc.attach_ahci_disk(disk),
     };
-    let attached = pc.attach_disk(disk, queues, transport)?;
-    Ok(Box::new(move || attached.counts()))
+    pc.attach_disk(disk, queues, transport)
 }

@@ -51,8 +51,8 @@ pub trait Audience {
 pub struct DoesNotFit(String);
 
 /// Runs the machine until it is switched off, somebody leaves it, or it fails. Disks are opened with `opening`.
-/// `report` is filled in as far as the machine comes. On KVM, what this process has inherited is closed once all is
-/// open, whose names may say one of those: no guest has it.
+/// `report` is filled in as far as the machine comes; what the host failed at of the guest's requests, is noted. On
+/// KVM, what this process has inherited is closed once all is open, whose names may say one of those: no guest has it.
 ///
 /// # Errors
 /// A sentence on what cannot be had, on what the guest died of, or the signal that ended it.
@@ -72,6 +72,8 @@ pub fn run(
             kvm => uml::run(configuration, opening, &audience, report).map_err(|error| nor_on_kvm(error, &kvm)),
         },
     };
+    let watch = audience.watch();
+    report.disk_failures().for_each(|sentence| watch.note(&sentence));
     ran.map_err(|error| audience.explained(error))
 }
 

@@ -1,8 +1,11 @@
 //! What a run was, in numbers.
 
+use blockyard_block::RequestError;
+use blockyard_block::specification::DiskSpecification;
+use blockyard_session::open::OpenDisk;
+use blockyard_vmm::attached_disk::DiskCounts;
 use blockyard_vmm::machine::ExitCounters;
 use blockyard_vmm::placement::Placement;
-use blockyard_vmm::virtio_disk::DiskStatistics;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -68,6 +71,9 @@ pub struct DiskReport {
     pub doorbells: u64,
     /// Interrupts raised by it.
     pub interrupts: u64,
+    /// Why the first request failed that did, since the machine was first switched on. The guest hears only that it
+    /// failed.
+    pub first_error: Option<String>,
 }
 
 impl From<&ExitCounters> for Exits {
@@ -80,9 +86,10 @@ impl From<&ExitCounters> for Exits {
 }
 
 impl DiskReport {
-    pub(crate) fn new(name: String, counts: DiskStatistics) -> Self {
+    pub(crate) fn new(name: String, counts: DiskCounts, first_error: Option<String>) -> Self {
         Self {
             name,
+            first_error,
             reads: counts.reads,
             writes: counts.writes,
             flushes: counts.flushes,
@@ -105,6 +112,29 @@ impl RunReport {
     /// Whether the guest came to its first instruction.
     pub fn has_begun(&self) -> bool {
         self.start_cpu_seconds > 0.0
+    }
+
+    /// Takes in what the guest has done to its disks since it booted.
+    pub(crate) fn boot_ended(
+        &mut self,
+        disks: &[(DiskSpecification, OpenDisk)],
+        done: impl Iterator<Item = (DiskCounts, Option<RequestError>)>,
+    ) {
+        let mut before = std::mem::take(&mut self.disks).into_iter().map(|disk| disk.first_error);
+        let reports = disks.iter().zip(done).map(|((name, disk), (counts, error))| {
+            let error = before.next().flatten().or_else(|| error.map(|error| disk.reason(error)));
+            DiskReport::new(name.to_string(), counts, error)
+        });
+        self.disks = reports.collect();
+    }
+
+    /// What the guest heard of as errors, and nobody else: a sentence for each disk that failed it.
+    pub(crate) fn disk_failures(&self) -> impl Iterator<Item = String> {
+        let failure = |disk: &DiskReport| {
+            let error = disk.first_error.as_ref()?;
+            Some(format!("{}: a request of the guest's failed: {error}", disk.name))
+        };
+        self.disks.iter().filter_map(failure)
     }
 
     pub(crate) fn placed(&mut self, placement: &Placement) {

@@ -9,7 +9,7 @@ mod typing;
 use crate::configuration::{Configuration, DiskBus, Share};
 use crate::console::{Console, ConsoleEvent, ConsoleOutput};
 use crate::deadline::Timed;
-use crate::report::{DiskReport, RunReport, cpu_seconds};
+use crate::report::{RunReport, cpu_seconds};
 use crate::shares::{self, Servers};
 use crate::{Audience, DoesNotFit};
 use anyhow::{Context, Result, bail};
@@ -186,8 +186,7 @@ impl Machine<'_> {
             self.servers.end();
             report.seconds = began.elapsed().as_secs_f64();
             report.cpu_seconds = cpu_seconds();
-            let names = self.disks.iter().map(|(name, _)| name.to_string());
-            report.disks = names.zip(&counts).map(|(name, counts)| DiskReport::new(name, counts.counts)).collect();
+            report.boot_ended(&self.disks, counts.iter().map(|disk| (disk.counts, disk.first_error)));
             match ending? {
                 Ending::Reboots if reboots => report.reboots += 1,
                 Ending::PoweredOff | Ending::Reboots => return Ok(()),

@@ -70,7 +70,7 @@ impl ClientView {
             ..QueueCounts::default()
         };
         let latencies = operations.map(|operation| operation.latency);
-        let statistics = SessionStatistics { counts, in_flight: depth, latencies, first_fault: None };
+        let statistics = SessionStatistics { counts, in_flight: depth, latencies, ..SessionStatistics::default() };
         Self { number: 0, name, statistics, taken_at: Instant::now() }
     }
 

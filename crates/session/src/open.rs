@@ -4,7 +4,7 @@ use crate::client::{SessionDisk, SessionError, SessionOptions};
 use blockyard_block::specification::{
     DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, OpenedImage, SessionSpecification,
 };
-use blockyard_block::{Disk, Engine, OpenedFile, Qcow2Info, printable, shown};
+use blockyard_block::{Disk, Engine, OpenedFile, Qcow2Info, RequestError, printable, shown};
 use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -84,6 +84,13 @@ impl OpenDisk {
     pub fn queues_max(&self) -> usize {
         let block_bytes = self.disk.geometry().logical_block_bytes;
         self.session.as_ref().map_or(usize::MAX, |session| session.queues_for(block_bytes))
+    }
+
+    /// What is to be said of a request to it that failed.
+    pub fn reason(&self, error: RequestError) -> String {
+        // A request knows only that the connection is gone.
+        let lost = self.session.as_ref().and_then(|session| session.failure());
+        lost.map_or_else(|| error.with_remedy(), |reason| reason.to_string())
     }
 
     fn on(opened: OpenedDisk, session: Option<Arc<SessionDisk>>, depth: usize) -> Self {

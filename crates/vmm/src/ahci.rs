@@ -1,24 +1,12 @@
 //! AHCI disks attached to a machine: ports of a PCI function, whose queues are on the I/O threads.
 
+use crate::attached_disk::AttachedDisk;
 use crate::io_thread::QueueRouter;
 use crate::machine::MachineError;
-use crate::virtio_disk::DiskStatistics;
 use blockyard_block::{Disk, MemoryMap, explain};
 use blockyard_devices::ahci::{self, AhciController, PORTS_MAX};
 use blockyard_devices::{Interrupt, QueueStatistics};
 use std::sync::Arc;
-
-/// What is known of an attached AHCI disk from outside.
-pub struct AhciDisk {
-    statistics: Arc<QueueStatistics>,
-}
-
-impl AhciDisk {
-    /// What its port has done so far.
-    pub fn counts(&self) -> DiskStatistics {
-        self.statistics.counts()
-    }
-}
 
 /// The disks of a controller that is being put together.
 #[derive(Default)]
@@ -32,14 +20,14 @@ impl AhciDisks {
     }
 
     /// Adds a disk, at the next port.
-    pub(crate) fn add(&mut self, disk: Arc<dyn Disk>) -> Result<AhciDisk, MachineError> {
+    pub(crate) fn add(&mut self, disk: Arc<dyn Disk>) -> Result<AttachedDisk, MachineError> {
         if self.disks.len() == PORTS_MAX {
             let sentence = format!("the machine has room for {PORTS_MAX} AHCI disks");
             return Err(MachineError::Refused(sentence));
         }
         let statistics = Arc::<QueueStatistics>::default();
         self.disks.push((disk, Arc::clone(&statistics)));
-        Ok(AhciDisk { statistics })
+        Ok(AttachedDisk { statistics: vec![statistics] })
     }
 
     /// A controller with all of them: port n is served by I/O thread n. All ports signal `interrupt`.

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ahci;
+pub mod attached_disk;
 pub mod backend;
 pub mod bus;
 pub mod event;

@@ -13,12 +13,13 @@ mod power;
 
 use self::kernel::Kernel;
 use self::pci::PcPci;
-use crate::ahci::{AhciDisk, AhciDisks};
+use crate::ahci::AhciDisks;
+use crate::attached_disk::AttachedDisk;
 use crate::event::{EventSink, MachineEvent};
 use crate::machine::{Absent, Machine, MachineError, RunningMachine};
 use crate::serial::SerialWindow;
 use crate::threads::Threads;
-use crate::virtio_disk::VirtioDisk;
+use crate::virtio_disk;
 use crate::virtio_mmio;
 use blockyard_block::{Disk, EventFd, MemoryMap, explain, size};
 use blockyard_devices::Interrupt;
@@ -180,9 +181,9 @@ impl Pc {
         disk: Arc<dyn Disk>,
         queues: u16,
         transport: VirtioTransport,
-    ) -> Result<VirtioDisk, MachineError> {
+    ) -> Result<AttachedDisk, MachineError> {
         let name = format!("disk{}", self.disks);
-        let (device, attached) = VirtioDisk::device(&self.machine, &name, disk, queues)?;
+        let (device, attached) = virtio_disk::device(&self.machine, &name, disk, queues)?;
         self.attach_virtio(device, transport)?;
         self.disks += 1;
         Ok(attached)
@@ -193,7 +194,7 @@ impl Pc {
     ///
     /// # Errors
     /// When there are as many as there is room for. A disk that cannot be served is an error when the machine starts.
-    pub fn attach_ahci_disk(&mut self, disk: Arc<dyn Disk>) -> Result<AhciDisk, MachineError> {
+    pub fn attach_ahci_disk(&mut self, disk: Arc<dyn Disk>) -> Result<AttachedDisk, MachineError> {
         self.ahci.add(disk)
     }
 

@@ -82,6 +82,7 @@ fn disk_errors_are_what_ata_has_for_them() {
         assert_eq!(hba.get::<4>(frames(0) + 0x40), [0x34, 0x40, 0x51, expected as u8]);
         hba.restart(0);
     }
+    assert_eq!(hba.statistics[0].first_error(), Some(EIO));
 }
 
 #[test]

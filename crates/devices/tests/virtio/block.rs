@@ -289,9 +289,9 @@ fn what_the_disk_says_becomes_the_status() {
     let mut fixture = Fixture::new(disk.clone(), ALL_FEATURES);
     let results = [
         (Ok(()), (OK, 513)),
+        (Err(RequestError::Unsupported), (UNSUPP, 0)),
         (Err(RequestError::Os(5)), (IOERR, 0)),
         (Err(RequestError::Truncated), (IOERR, 0)),
-        (Err(RequestError::Unsupported), (UNSUPP, 0)),
     ];
     for (result, (status, used_bytes)) in results {
         fixture.queue.request(IN, 0, &[(DATA, 512, true)]);
@@ -303,6 +303,8 @@ fn what_the_disk_says_becomes_the_status() {
         assert_eq!((fixture.queue.take_used(), fixture.queue.get_status()), (Some((0, used_bytes)), status));
     }
     assert_eq!((fixture.counts().bytes_read, fixture.counts().errors), (512, 3));
+    let first_error = fixture.machine.transport.device().statistics()[0].first_error();
+    assert_eq!(first_error, Some(RequestError::Os(5)), "what it does not do, it has not failed at");
 }
 
 /// No more requests go to the disk than it carries; the rest wait in the ring.

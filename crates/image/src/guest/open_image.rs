@@ -11,7 +11,7 @@ use crate::volumes::keys::{Key, Keys};
 use crate::volumes::opened_stacks::Stacks;
 use blockyard_appliance::{Appliance, ImageDisk, StreamSink, System};
 use blockyard_block::layers::{WatchedDisk, ZerosAsHoles};
-use blockyard_block::{AtomicChange, Disk, Geometry, Remedy, RequestError, printable};
+use blockyard_block::{AtomicChange, Disk, Geometry, Remedy, printable};
 use blockyard_protocol::appliance::{Failure, MountPoint, Operation, Record, Response, Volume};
 use rustix::io::Errno;
 use std::io;
@@ -214,13 +214,7 @@ impl OpenImage {
             (false, false) => format!("; once it works again, {}", Remedy::RepairFileSystem),
             _ => String::new(),
         };
-        let full = match error {
-            RequestError::Os(errno) if [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error).contains(&errno) => {
-                " (where the image lies: free some there)"
-            }
-            _ => "",
-        };
-        Some(format!("{name}: a request to it failed: {error}{full}{advice}"))
+        Some(format!("{name}: a request to it failed: {}{advice}", error.with_remedy()))
     }
 
     /// An error that says each of the first few failures, if there are any, and what is known besides.

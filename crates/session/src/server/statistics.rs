@@ -1,5 +1,6 @@
 //! What sessions have done.
 
+use blockyard_block::RequestError;
 use blockyard_block::layers::{LatencySnapshot, OperationKind};
 use blockyard_devices::virtio::{QueueCounts, QueueStatistics};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ pub struct SessionStatistics {
     pub latencies: [LatencySnapshot; OperationKind::ALL.len()],
     /// The first thing the client's driver did wrong that was answered with an error, as a sentence.
     pub first_fault: Option<String>,
+    /// Why the first request that the disk had taken failed.
+    pub first_error: Option<RequestError>,
 }
 
 impl SessionStatistics {
@@ -29,6 +32,7 @@ impl SessionStatistics {
             in_flight: queues.iter().map(|queue| queue.in_flight()).sum(),
             latencies,
             first_fault: queues.iter().find_map(|queue| queue.first_fault().map(str::to_owned)),
+            first_error: queues.iter().find_map(|queue| queue.first_error()),
         }
     }
 
@@ -40,5 +44,6 @@ impl SessionStatistics {
         if self.first_fault.is_none() {
             self.first_fault.clone_from(&other.first_fault);
         }
+        self.first_error = self.first_error.or(other.first_error);
     }
 }
