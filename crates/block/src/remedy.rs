@@ -58,6 +58,8 @@ pub enum Remedy<'a> {
     UseGpt,
     /// What stands before the name of the partition table that counts.
     ChooseTable,
+    /// An image that is to be written can be read.
+    OpenReadOnly,
     /// Nobody listens on a session's socket.
     StartServer,
     /// A server does not let this user in.
@@ -118,6 +120,7 @@ impl Remedy<'_> {
             Self::NotAtomically => "change it in place",
             Self::UseGpt => "whoever asks for the GPT uses them all the same",
             Self::ChooseTable => "",
+            Self::OpenReadOnly => "it can be opened for reading only",
             Self::StartServer => "is its server running?",
             Self::LetUsersIn => "have the server let you in",
             Self::MoreQueues => "serve it with more",
@@ -158,6 +161,7 @@ mod tests {
             R::GiveKernel,
             R::TakeKvm,
             R::TakeUserModeLinux,
+            R::OpenReadOnly,
         ]) {
             let words = remedy.to_string();
             assert!(!words.contains("--") && !words.contains("blockyard "), "{remedy:?}: {words}");

@@ -468,6 +468,14 @@ fn a_root_on_a_mirror_comes_up_with_both_of_its_disks_and_with_one() {
 }
 
 #[test]
+fn a_snapshot_without_a_place_says_what_names_one() {
+    let yard = Yard::new();
+    let image = yard.random("disk.img", 1 << 20, 7);
+    let said = "no place for a snapshot's changes (TMPDIR names one): cannot make a temporary file in /nonexistent";
+    run(on_uml(&image).arg("--snapshot").env("TMPDIR", "/nonexistent")).failed(1, &[said]);
+}
+
+#[test]
 fn what_is_no_root_is_told_in_words_of_this_command() {
     let yard = Yard::new();
     let disk = yard.path("data.img");

@@ -13,6 +13,7 @@ pub fn name_options_of_run() {
         Remedy::AddDisks => Some("name them with --disk".to_owned()),
         // A number alone would be bytes.
         Remedy::GiveMemory(mebibytes) => words(Remedy::GiveMemory(mebibytes)).map(|words| words + "M"),
+        Remedy::OpenReadOnly => Some("--snapshot, or ',ro' behind its name, leaves it as it is".to_owned()),
         _ => words(remedy),
     });
 }

@@ -1,6 +1,6 @@
 //! Why a file cannot be a disk.
 
-use crate::shown;
+use crate::{Remedy, shown};
 use std::io;
 use std::path::PathBuf;
 
@@ -19,6 +19,14 @@ pub enum FileDiskError {
         access: &'static str,
         /// What the operating system said.
         source: io::Error,
+    },
+    /// It was to be written, and this user can only read it.
+    #[error("cannot open {} for reading and writing: {reason}; {}", shown(path), Remedy::OpenReadOnly)]
+    NotWritable {
+        /// What was to be opened, as it was named.
+        path: PathBuf,
+        /// What the operating system said.
+        reason: io::Error,
     },
     /// It is something that holds no blocks.
     #[error("{} is {kind}; a disk is a regular file or a block device", shown(path))]

@@ -23,6 +23,11 @@ fn failed(path: &Path, read_only: bool) -> impl Fn(io::Error) -> FileDiskError {
     move |source| FileDiskError::Open { path: path.to_owned(), access, source }
 }
 
+/// Whether it is this user who may not, or nobody.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
 /// The same, of what is open as a path only (`O_PATH`), and lies at `path`. Opening a FIFO would wait for its other
 /// end, and opening a device can have effects: what is opened was looked at first.
 pub(super) fn open_seen(seen: OwnedFd, path: &Path, read_only: bool) -> Result<File, FileDiskError> {
@@ -48,6 +53,9 @@ pub(super) fn open_seen(seen: OwnedFd, path: &Path, read_only: bool) -> Result<F
                     return Err(in_use(path, holder));
                 }
                 continue;
+            }
+            Err(reason) if !read_only && is_refused(&reason) && File::open(&link).is_ok() => {
+                return Err(FileDiskError::NotWritable { path: path.to_owned(), reason });
             }
             opened => opened.map_err(&failed)?,
         };

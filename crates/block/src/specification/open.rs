@@ -134,7 +134,8 @@ fn snapshot(base: Arc<dyn Disk>, backend: &dyn DiskKind) -> OpenedAs {
     let directory = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
     // What does not last goes through the page cache, and need not reach the file at all.
     let options = FileOptions { direct: false, ..delta_options(backend, &*base, false) };
-    Ok(Arc::new(OverlayDisk::temporary(base, &directory, &options)?))
+    let no_place = |error| OpenError::other("no place for a snapshot's changes (TMPDIR names one)", error);
+    Ok(Arc::new(OverlayDisk::temporary(base, &directory, &options).map_err(no_place)?))
 }
 
 fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool, path: Option<&Path>) -> OpenedAs {

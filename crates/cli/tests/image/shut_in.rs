@@ -168,6 +168,12 @@ fn a_user_who_is_not_root_has_one_too() {
     let output = as_nobody(&rig).args(["image", "mkdir"]).arg(&rig.image).arg("/made").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     rig.check();
+    // One that everybody may read is told from one that nobody may.
+    let mut how = as_nobody(&rig);
+    chown(&rig.image, Some(0), Some(0)).unwrap();
+    fs::set_permissions(&rig.image, fs::Permissions::from_mode(0o444)).unwrap();
+    let said = failure(how.args(["image", "mkdir"]).arg(&rig.image).arg("/other").output().unwrap());
+    assert!(said.ends_with("Permission denied (os error 13); it can be opened for reading only\n"), "{said}");
 }
 
 #[test]
