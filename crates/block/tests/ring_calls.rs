@@ -2,6 +2,8 @@
 
 use blockyard_block::layers::{AlignOptions, AlignedDisk};
 use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Request, Segment};
+use rustix::process::getpid;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
@@ -154,5 +156,20 @@ fn of_long_reads_that_are_submitted_together_the_kernel_has_a_thread_make_some()
         read_both();
         kernel_threads() > 0
     });
-    assert!(seen);
+    assert_eq!(seen, process_cpus().count() > 1, "who has one CPU makes all itself");
+}
+
+#[test]
+fn who_has_one_cpu_reads_without_threads() {
+    let cpus = process_cpus();
+    let cpu = (0..).find(|&cpu| cpus.is_set(cpu)).unwrap().to_string();
+    let program = std::env::current_exe().unwrap();
+    let test = "of_long_reads_that_are_submitted_together_the_kernel_has_a_thread_make_some";
+    let output = Command::new("taskset").args(["-c", &cpu]).arg(program).args(["--exact", test]).output().unwrap();
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+}
+
+/// The CPUs of this process's first thread.
+fn process_cpus() -> CpuSet {
+    sched_getaffinity(Some(getpid())).unwrap()
 }

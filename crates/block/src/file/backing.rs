@@ -6,6 +6,8 @@ use crate::limits::{LOGICAL_BLOCK_MAX_BYTES, LOGICAL_BLOCK_MIN_BYTES, SEGMENTS_M
 use crate::{Geometry, RequestError, descriptor_path};
 use rustix::fs::{OFlags, fcntl_getfl, fstat, ftruncate};
 use rustix::io::Errno;
+use rustix::process::getpid;
+use rustix::thread::sched_getaffinity;
 use std::fs::{self, File, FileType, Metadata};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -26,6 +28,9 @@ pub(crate) struct Backing {
     pub(super) discard: Support,
     pub(super) punch_hole: Support,
     pub(super) zero_range: Support,
+    /// Long transfers are made by two CPUs at once. Where this process has one alone, telling another thread only costs
+    /// system calls.
+    pub(super) shares_transfers: bool,
 }
 
 /// Whether a way to give storage back or to zero it works on this file: assumed, until it was refused once.
@@ -42,6 +47,11 @@ impl Support {
     pub(super) fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether this process may use several CPUs, which its first thread says: others are placed.
+fn has_several_cpus() -> bool {
+    sched_getaffinity(Some(getpid())).map_or(true, |cpus| cpus.count() > 1)
 }
 
 /// Whether a logical block may be this large.
@@ -86,6 +96,7 @@ impl Backing {
             discard: Support::default(),
             punch_hole: Support::default(),
             zero_range: Support::default(),
+            shares_transfers: has_several_cpus(),
         })
     }
 

@@ -234,7 +234,8 @@ impl Queue for UringQueue {
         let job = &mut self.jobs[usize::from(slot)];
         job.begin(request, &self.backing);
         let mut maker = Maker::Submitter;
-        if request.length_bytes() >= SHARED_BYTES_MIN && job.is_cached_transfer() {
+        let shares = self.backing.shares_transfers;
+        if shares && request.length_bytes() >= SHARED_BYTES_MIN && job.is_cached_transfer() {
             if self.own.is_none() {
                 self.own = Some(slot);
                 self.free.pop();
@@ -242,7 +243,7 @@ impl Queue for UringQueue {
             }
             maker = Maker::Kernel;
         } else {
-            write_ahead(job, &mut self.cached_writes, &self.backing, alone);
+            write_ahead(job, &mut self.cached_writes, &self.backing, alone || !shares);
         }
         let most = entries_max(&submissions, self.outstanding, depth);
         let enqueued = enqueue(&mut submissions, slot, job, &self.registered, most, maker);
