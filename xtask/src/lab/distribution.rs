@@ -68,6 +68,7 @@ const PROGRAMS: [&str; 44] = [
     "mkfs.minix",
     "mkfs.vfat",
     "mkfs.xfs",
+    "mksquashfs",
     "mknod",
     "mkswap",
     "qemu-img",

@@ -95,6 +95,11 @@ pub(crate) fn failure_with(status: i32, output: Output) -> String {
     said
 }
 
+/// Whether this is the lab, where the appliance is a machine on KVM, and /tmp in memory.
+pub(crate) fn is_in_lab() -> bool {
+    std::env::var_os("BLOCKYARD_LAB").is_some()
+}
+
 /// Runs a tool that a package brings; what it printed.
 pub(crate) fn tool<I: IntoIterator<Item: AsRef<OsStr>>>(program: &str, package: &str, arguments: I) -> String {
     let mut command = Command::new(program);

@@ -1,7 +1,7 @@
 //! What the appliance may do on the host, and who may have one.
 
 use crate::ends::{all_gone, descendants, in_mid_copy, is_kernel};
-use crate::rig::{Rig, failure, tool};
+use crate::rig::{Rig, failure, is_in_lab, tool};
 use crate::root::is_root;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,7 +34,7 @@ fn nothing_is_executed_but_this_program_and_the_kernel() {
 /// In the lab: what `/proc` says of the process that is a virtual machine.
 #[test]
 fn on_kvm_its_process_has_nothing_but_what_it_was_given() {
-    if std::env::var_os("BLOCKYARD_LAB").is_none() {
+    if !is_in_lab() {
         eprintln!("runs in the lab: cargo xtask lab");
         return;
     }
@@ -91,7 +91,7 @@ fn on_kvm_its_process_has_nothing_but_what_it_was_given() {
 /// In the lab: what `doctor` says of the appliance on KVM, which it boots, and of what keeps a user from it.
 #[test]
 fn on_kvm_doctor_says_what_it_saw() {
-    if std::env::var_os("BLOCKYARD_LAB").is_none() {
+    if !is_in_lab() {
         eprintln!("runs in the lab: cargo xtask lab");
         return;
     }

@@ -1,6 +1,6 @@
 //! Logical volumes, arrays and encrypted volumes that scripts make: everybody's tools find them as they were made.
 
-use crate::rig::{Rig, tool};
+use crate::rig::{Rig, is_in_lab, tool};
 use crate::shell::{Terminal, good, script};
 use crate::workshop::{Workshop, disk};
 use blockyard_appliance::tools::{E2FSCK, LVM, MDADM};
@@ -63,12 +63,12 @@ fn a_script_makes_an_array() {
     assert!(said.contains("/dev/md1") && said.contains("contentlevel: raid1\ndevices: 2\n"), "{said}");
     assert!(said.ends_with("linux_raid_member\n"), "{said}");
     assert_eq!(image(&rig, &["cat", "0.img", "--add", "1.img", "/f"]), "content");
-    let examined = tool("mdadm", "mdadm", ["--examine".as_ref(), rig.path("1.img").as_os_str()]);
-    assert!(
-        examined.contains("Raid Level : raid1") && examined.contains("Name : mirror"),
-        "{} {examined}",
-        MDADM.program
-    );
+    // It reads past the page cache, which files in memory have not until Linux 6.6.
+    if !is_in_lab() {
+        let examined = tool("mdadm", "mdadm", ["--examine".as_ref(), rig.path("1.img").as_os_str()]);
+        let found = examined.contains("Raid Level : raid1") && examined.contains("Name : mirror");
+        assert!(found, "{} {examined}", MDADM.program);
+    }
     good(&rig, &[], "add 0.img\nadd 1.img\nmd-stop /dev/md/mirror\nzero /dev/sda\nzero /dev/sdb\n");
     let said = script(&rig, &["-a", "0.img"], "md-stop /dev/md/mirror\n");
     assert_eq!(said.status.code(), Some(1));
