@@ -44,10 +44,11 @@ enum Compression {
 const LISTS: [&str; 3] = ["modules.builtin", "modules.builtin.modinfo", "modules.order"];
 
 /// Those of the table of tools in crates/appliance/src/tools/tool.rs, and what their tests execute besides.
-const PROGRAMS: [&str; 44] = [
+const PROGRAMS: [&str; 46] = [
     "bash",
     "blkid",
     "btrfs",
+    "cksum",
     "cp",
     "cryptsetup",
     "debugfs",

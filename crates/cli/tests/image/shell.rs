@@ -697,9 +697,6 @@ fn guestfishs_questions_have_its_answers() {
     let script: String = lines.iter().map(|(line, _)| format!("{line}\necho\n")).collect();
     let said = good(&rig, &[], &script);
     let wanted: String = lines.iter().map(|(_, answer)| format!("{answer}\n")).collect();
-    for (said, wanted) in said.lines().zip(wanted.lines()) {
-        assert_eq!(said, wanted);
-    }
     assert_eq!(said, wanted);
     let dump = tool("sfdisk", "fdisk", ["--dump", rig.path("new.img").to_str().unwrap()]);
     assert!(dump.contains("name=\"my data\"") && dump.contains("attrs=\"LegacyBIOSBootable\""), "{dump}");

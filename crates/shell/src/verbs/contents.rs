@@ -115,7 +115,7 @@ fn checksum(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
         "sha512" => "sha512sum",
         other => bail!(UsageError(format!("{other}: crc, md5, sha1, sha224, sha256, sha384 and sha512 are known"))),
     };
-    summed(workbench, &words[1], &format!("{program} | cut -d ' ' -f 1"))
+    summed(workbench, &words[1], &format!("sum=$({program}) && echo \"${{sum%% *}}\""))
 }
 
 /// `grep` and its like: no line that matches is no failure.
