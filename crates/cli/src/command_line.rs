@@ -1,6 +1,6 @@
 //! The commands that there are.
 
-use crate::{bench, copy, doctor, image, partitions, run, serve, serve_share, testvm};
+use crate::{attach, bench, copy, doctor, image, partitions, run, serve, serve_share, testvm};
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// Move, serve, fill and measure virtual-machine disks.
@@ -14,6 +14,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 #[command(defer = true)]
 pub enum Command {
+    Attach(attach::AttachArgs),
     Copy(copy::args::CopyArgs),
     Bench(bench::BenchArgs),
     Doctor(doctor::DoctorArgs),

@@ -4,6 +4,13 @@ use clap::Command;
 
 /// Commands by their names, each with what somebody may want of it.
 const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "attach",
+        &[
+            "blockyard attach vm.qcow2,partition=2 /dev/blockyard0 -- mkfs.ext4 /dev/blockyard0",
+            "blockyard attach session:vm.sock /disk -- dd if=/disk of=out.img bs=1M",
+        ],
+    ),
     ("copy", &["blockyard copy disk.img copy.img", "blockyard copy vm.qcow2,ro /dev/vdb,partition=2"]),
     ("bench copy", &["blockyard bench copy --bytes 1G --runs 9"]),
     ("bench disk", &["blockyard bench disk disk.img --random --size 4K --batch 64 --runtime 5"]),

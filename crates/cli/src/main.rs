@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "a binary has no public interface")]
 
+mod attach;
 mod bench;
 mod command_line;
 mod copy;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
 fn execute(command: Command) -> anyhow::Result<()> {
     signals::file_size_limit_is_an_error()?;
     match command {
+        Command::Attach(args) => attach::run(&args),
         Command::Copy(args) => copy::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),

@@ -168,6 +168,29 @@ pub fn build_agent_from_build_script() -> PathBuf {
     }
 }
 
+/// Builds the library that programs are started with from a build script, as [`build_agent_from_build_script`] builds
+/// the agent. It goes into programs of libc's, so it is not linked statically.
+///
+/// # Panics
+/// When the build fails.
+pub fn build_posix_from_build_script() -> PathBuf {
+    let root = guests_directory().join("..");
+    for path in ["posix", "block", "session", "confinement", "devices", "virtqueue"] {
+        println!("cargo::rerun-if-changed={}", root.join("crates").join(path).join("src").display());
+    }
+    for file in [".cargo/config.toml", "Cargo.toml", "Cargo.lock", "crates/posix/Cargo.toml"] {
+        println!("cargo::rerun-if-changed={}", root.join(file).display());
+    }
+    let profile = if env::var_os("PROFILE").is_some_and(|profile| profile == "debug") { "posix-dev" } else { "posix" };
+    let target_directory = directory_of_build_scripts("posix");
+    let mut arguments = vec!["rustc", "--lib", "--crate-type", "cdylib", "--profile", profile];
+    arguments.extend(["--locked", "--target", TARGET, "--package", "blockyard-posix"]);
+    match run(&root, &arguments, &["-Ctarget-feature=-crt-static"], &target_directory) {
+        Ok(()) => target_directory.join(TARGET).join(profile).join("libblockyard_posix.so"),
+        Err(error) => panic!("building the library for programs: {error}"),
+    }
+}
+
 fn package_directory(guests: &Path, package: &str) -> PathBuf {
     guests.join(package.strip_prefix("blockyard-guest-").unwrap_or(package))
 }

@@ -139,9 +139,11 @@ fn copy(program: &str, to: &Path) {
 fn as_nobody(rig: &Rig) -> Command {
     fs::set_permissions(rig.directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     chown(&rig.image, Some(NOBODY), Some(NOBODY)).unwrap();
-    // Where that user may execute it.
+    // Where that user may execute it: made once, as it may still be executed of the last time.
     let program = rig.path("blockyard");
-    copy(env!("CARGO_BIN_EXE_blockyard"), &program);
+    if !program.exists() {
+        copy(env!("CARGO_BIN_EXE_blockyard"), &program);
+    }
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new("setpriv");
     command.args([

@@ -1,0 +1,194 @@
+//! Programs that were never changed, on disks of ours: each is started with a library (`crates/posix`) that carries its
+//! calls on a disk's name out as requests to a session, and the session is served here.
+//!
+//! An [`Attachment`] holds its disks, and gives each process that comes a connection of its own. Whoever has the
+//! directory of its sockets is let in: that is the user who made it.
+#![forbid(unsafe_code)]
+
+mod program;
+
+use anyhow::{Context, Result};
+use blockyard_block::{Disk, private_directory};
+use blockyard_session::server::{Export, Server, ServerOptions, Session, SessionStatistics};
+pub use program::{ProgramError, find_program};
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::process::{Resource, getrlimit};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::num::NonZeroU32;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use tempfile::TempDir;
+
+/// The library.
+pub const LIBRARY: &[u8] = include_bytes!(env!("BLOCKYARD_POSIX"));
+const LIBRARY_NAME: &str = "libblockyard_posix.so";
+const PRELOAD: &str = "LD_PRELOAD";
+/// As the library has them (`crates/posix/src/names.rs`).
+const VARIABLE: &str = "BLOCKYARD_ATTACH";
+const LOOKS: &str = "BLOCKYARD_ATTACH_AS";
+/// Disks at most.
+pub const DISKS_MAX: usize = 64;
+/// Queues of each process: as many of its threads transfer at a time.
+const QUEUES: u16 = 8;
+/// Threads that serve, if there are as many CPUs.
+const THREADS_MAX: usize = 2;
+/// The longest name of a directory in which a socket can be (`sun_path`).
+const DIRECTORY_BYTES_MAX: usize = 80;
+
+/// A disk, and the name that programs open it by.
+pub struct Attached {
+    /// The name: a program's text is compared with it, byte by byte.
+    pub name: OsString,
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+}
+
+/// What disks look like to programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Looks {
+    /// Block devices.
+    #[default]
+    Device,
+    /// Files of their size.
+    File,
+}
+
+/// A name that no disk can have.
+#[derive(Debug, thiserror::Error)]
+pub enum NameError {
+    /// It would end what stands before it in the environment, or the line.
+    #[error("a disk's name cannot be empty, and has no '=' and no line's end in it")]
+    Sign,
+    /// Two disks would have it.
+    #[error("two disks are called {0}")]
+    Twice(String),
+    /// There are too many.
+    #[error("there is room for {DISKS_MAX} disks")]
+    TooMany,
+}
+
+/// Disks that are served to programs. What the programs hear of them when it is dropped is their end (EIO).
+pub struct Attachment {
+    directory: TempDir,
+    environment: Vec<(&'static str, OsString)>,
+    sessions: Arc<Sessions>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    running: Mutex<Vec<Session>>,
+    ended: Mutex<SessionStatistics>,
+}
+
+/// Whether the names can be told to the library.
+///
+/// # Errors
+/// What is wrong with one.
+pub fn check_names<'a>(names: impl IntoIterator<Item = &'a OsStr>) -> Result<(), NameError> {
+    let mut known: Vec<&OsStr> = Vec::new();
+    for name in names {
+        let bytes = name.as_bytes();
+        if bytes.is_empty() || bytes.iter().any(|byte| matches!(byte, b'=' | b'\n')) {
+            return Err(NameError::Sign);
+        }
+        if known.contains(&name) {
+            return Err(NameError::Twice(blockyard_block::shown(Path::new(name)).to_string()));
+        }
+        known.push(name);
+    }
+    if known.len() > DISKS_MAX { Err(NameError::TooMany) } else { Ok(()) }
+}
+
+impl Attachment {
+    /// Serves `disks` from now on.
+    ///
+    /// # Errors
+    /// When no directory can be had where programs may be executed, or the system refuses a socket or a thread.
+    pub fn new(disks: Vec<Attached>, looks: Looks) -> Result<Self> {
+        check_names(disks.iter().map(|disk| &*disk.name))?;
+        let directory = private_directory(suits).context("making a directory")?;
+        let library = directory.path().join(LIBRARY_NAME);
+        fs::write(&library, LIBRARY).with_context(|| format!("cannot write {}", blockyard_block::shown(&library)))?;
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20) as usize;
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let options = ServerOptions { threads, descriptors, ..ServerOptions::default() };
+        let server = Arc::new(Server::start(&options).context("starting I/O threads")?);
+        let sessions = Arc::<Sessions>::default();
+        let mut lines = OsString::new();
+        for (index, Attached { name, disk }) in disks.into_iter().enumerate() {
+            let socket = directory.path().join(index.to_string());
+            let listener = UnixListener::bind(&socket).context("making a socket")?;
+            for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
+                lines.push(part);
+            }
+            let export = Export { name: name.to_string_lossy().into(), disk, queues: QUEUES, weight: NonZeroU32::MIN };
+            let (server, sessions) = (Arc::clone(&server), Arc::clone(&sessions));
+            let accept = move || accept(&listener, &server, &export, &sessions);
+            thread::Builder::new().name("attach".to_owned()).spawn(accept).context("starting a thread")?;
+        }
+        let mut preload = library.into_os_string();
+        if let Some(others) = env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+            preload.push(":");
+            preload.push(others);
+        }
+        let mut environment = vec![(PRELOAD, preload), (VARIABLE, lines)];
+        if looks == Looks::File {
+            environment.push((LOOKS, "file".into()));
+        }
+        Ok(Self { directory, environment, sessions })
+    }
+
+    /// What a program's environment has to say.
+    pub fn environment(&self) -> &[(&'static str, OsString)] {
+        &self.environment
+    }
+
+    /// What programs have had of the disks so far.
+    pub fn statistics(&self) -> SessionStatistics {
+        let mut all = lock(&self.sessions.ended).clone();
+        lock(&self.sessions.running).iter().for_each(|session| all.add(&session.statistics()));
+        all
+    }
+
+    /// Removes what lies in the file system.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub fn end(self) -> std::io::Result<()> {
+        self.directory.close()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a library can lie there, and a socket, with names that LD_PRELOAD has room for.
+fn suits(directory: &Path) -> bool {
+    let name = directory.as_os_str().as_bytes();
+    let executes = || statvfs(directory).is_ok_and(|place| !place.f_flag.contains(StatVfsMountFlags::NOEXEC));
+    name.len() <= DIRECTORY_BYTES_MAX && !name.iter().any(|byte| matches!(byte, b' ' | b':' | b'\n')) && executes()
+}
+
+/// Gives each process that comes a session.
+fn accept(listener: &UnixListener, server: &Server, export: &Export, sessions: &Sessions) {
+    while let Ok((stream, _)) = listener.accept() {
+        // Who cannot be served sees the stream's end, and says so.
+        let Ok(session) = server.attach(stream, export.clone()) else { continue };
+        let mut running = lock(&sessions.running);
+        let mut ended = lock(&sessions.ended);
+        running.retain(|session| {
+            let has_ended = session.end_reason().is_some();
+            if has_ended {
+                ended.add(&session.statistics());
+            }
+            !has_ended
+        });
+        running.push(session);
+    }
+}

@@ -1,0 +1,154 @@
+//! `blockyard attach`: a program on a disk.
+
+use anyhow::{Context, Result};
+use blockyard_attach::{Attached, Attachment, LIBRARY, Looks, check_names, find_program};
+use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{Disk, shown, size};
+use blockyard_command_line::usage_error::{UsageError, UsageLines};
+use blockyard_command_line::verdict::{EndsWith, Verdict};
+use blockyard_command_line::{disk, signals, terminal};
+use blockyard_session::open::open_disk;
+use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write, stdout};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::thread;
+
+/// Run a program that finds a disk where it opens a name.
+///
+/// What the program opens by that name, byte by byte, is the disk: read, written, synced, sought and asked for its size
+/// as a block device is, with no file system and no device between. Its children have it, too, and so have programs
+/// that they execute. No other program sees the name.
+///
+/// Programs that are linked statically, or have more rights than who starts them, are refused, and so are mappings of
+/// the disk, asynchronous I/O of the kernel's (io_uring, libaio) and locks.
+#[derive(Args)]
+pub struct AttachArgs {
+    /// A disk, [kind:]path[,key=value...], and the name that the program opens it by; then another such pair.
+    #[arg(value_name = "DISK NAME", required_unless_present = "print_library")]
+    disks: Vec<OsString>,
+    /// Program, with its arguments.
+    #[arg(value_name = "PROGRAM", last = true, required_unless_present = "print_library")]
+    program: Vec<OsString>,
+    /// What the disks look like.
+    #[arg(long = "as", value_enum, value_name = "LOOKS", default_value = "device")]
+    looks: LooksArg,
+    /// Print requests, bytes and doorbells at the end.
+    #[arg(long)]
+    stats: bool,
+    /// Directory whose files an image may refer to; may be given more than once.
+    #[arg(long, value_name = "DIR")]
+    allow_dir: Vec<PathBuf>,
+    /// Write the library to stdout, for LD_PRELOAD by hand, and do nothing else.
+    #[arg(long, conflicts_with_all = ["disks", "program"])]
+    print_library: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LooksArg {
+    /// Block devices.
+    Device,
+    /// Files of their size.
+    File,
+}
+
+/// Signals that are the program's matter; those behind the first two are passed on to it.
+const SIGNALS: [i32; 4] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
+/// What shells say of a program that is not there, and of one that cannot be executed.
+const MISSING: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Runs the command.
+///
+/// # Errors
+/// When a disk cannot be opened or the program not be started; the program's own exit status.
+pub fn run(args: &AttachArgs) -> Result<()> {
+    if args.print_library {
+        return print_library();
+    }
+    let names = || args.disks.chunks(2).filter_map(|pair| Some(pair.get(1)?.as_os_str()));
+    if !args.disks.len().is_multiple_of(2) {
+        return Err(UsageError("a disk has a name: DISK NAME, and then -- PROGRAM".into()).into());
+    }
+    check_names(names()).map_err(|error| UsageError(error.to_string()))?;
+    let (name, arguments) = args.program.split_first().context("no program is named")?;
+    let program = find_program(name).map_err(|error| EndsWith {
+        status: if matches!(error, blockyard_attach::ProgramError::Missing(_)) { MISSING } else { NOT_EXECUTABLE },
+        error: error.into(),
+    })?;
+    let opening = disk::to_write(&args.allow_dir);
+    let mut attached = Vec::new();
+    for pair in args.disks.chunks_exact(2) {
+        let text = pair[0].to_str().ok_or_else(|| UsageError(format!("{} is no UTF-8", shown(&*pair[0]))))?;
+        let specification: DiskSpecification = text.parse().map_err(UsageLines::from)?;
+        let opened = open_disk(&specification, &opening)?;
+        attached.push(Attached { name: pair[1].clone(), disk: Arc::clone(&opened.disk) as Arc<dyn Disk> });
+    }
+    let looks = match args.looks {
+        LooksArg::Device => Looks::Device,
+        LooksArg::File => Looks::File,
+    };
+    let attachment = Attachment::new(attached, looks)?;
+    let signals = Signals::new(SIGNALS).context("catching signals")?;
+    let environment = attachment.environment().iter().map(|(name, value)| (name, value));
+    let child = Command::new(&program).args(arguments).envs(environment).spawn();
+    let mut child = child.with_context(|| format!("cannot start {}", shown(&program)))?;
+    let status = wait(&mut child, signals)?;
+    if args.stats {
+        tell_statistics(&attachment);
+    }
+    attachment.end().context("removing a directory")?;
+    match status.code().map(u8::try_from) {
+        Some(Ok(0)) => Ok(()),
+        Some(Ok(status)) => Err(Verdict(status).into()),
+        // As a shell has it.
+        _ => Err(Verdict(128 + status.signal().unwrap_or(0) as u8).into()),
+    }
+}
+
+/// Waits for the program. What a terminal sends goes to it as to this process; what somebody sends to this process
+/// alone is passed on.
+fn wait(child: &mut Child, mut signals: Signals) -> Result<ExitStatus> {
+    let (handle, pid) = (signals.handle(), rustix::process::Pid::from_child(child));
+    let passing = thread::spawn(move || {
+        for signal in signals.forever().filter(|signal| !matches!(*signal, SIGINT | SIGQUIT)) {
+            let signal = rustix::process::Signal::from_named_raw(signal);
+            signal.map(|signal| rustix::process::kill_process(pid, signal));
+        }
+    });
+    let status = signals::wait_for_program(child).context("waiting for the program");
+    handle.close();
+    // It does not panic.
+    let _ = passing.join();
+    status
+}
+
+fn tell_statistics(attachment: &Attachment) {
+    let counts = attachment.statistics().counts;
+    let (read, written) = (size::human(counts.bytes_read), size::human(counts.bytes_written));
+    terminal::tell(&format!(
+        "{} reads ({read}), {} writes ({written}), {} flushes, {} discards, {} doorbells, {} interrupts, {} errors",
+        counts.reads,
+        counts.writes,
+        counts.flushes,
+        counts.discards + counts.write_zeroes,
+        counts.doorbells,
+        counts.interrupts,
+        counts.errors
+    ));
+}
+
+fn print_library() -> Result<()> {
+    let mut out = stdout().lock();
+    if out.is_terminal() {
+        return Err(
+            UsageError("a library is nothing for a terminal: --print-library >libblockyard_posix.so".into()).into()
+        );
+    }
+    out.write_all(LIBRARY).and_then(|()| out.flush()).context("cannot write the output")
+}

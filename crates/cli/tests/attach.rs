@@ -1,0 +1,197 @@
+//! `blockyard attach`: programs that were never changed, on disks.
+
+#[path = "server/mod.rs"]
+mod server;
+mod support;
+
+use server::Server;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Yard, blockyard, finish, random_bytes, run, run_without_leftovers, same};
+
+const NAME: &str = "/disk";
+const BYTES: u64 = 8 << 20;
+
+/// `blockyard attach DISK /disk -- PROGRAM…`
+fn on_disk<S: AsRef<OsStr>>(disk: impl AsRef<OsStr>, program: impl IntoIterator<Item = S>) -> Command {
+    let mut command = blockyard();
+    command.arg("attach").arg(disk).args([NAME, "--"]).args(program);
+    command
+}
+
+fn c_program(yard: &Yard, name: &str, options: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/support/{name}.c"));
+    let program = yard.path(name);
+    let built =
+        Command::new("cc").args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source).args(options).status();
+    assert!(built.expect("cc comes with the package gcc").success());
+    program
+}
+
+#[test]
+fn calls_answer_as_they_do_for_a_block_device() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_calls", &[]);
+    let disk = yard.random("disk.img", BYTES, 1);
+    let expected = yard.path("expected");
+    fs::copy(&disk, &expected).unwrap();
+    let words =
+        [program.as_os_str(), NAME.as_ref(), expected.as_ref(), BYTES.to_string().as_ref()].map(OsStr::to_owned);
+    assert_eq!(run_without_leftovers(&mut on_disk(&disk, words)).succeeded().stdout, "elsewhere");
+    assert!(same(&disk, &expected));
+}
+
+#[test]
+fn dd_copies_in_blocks_of_any_size() {
+    let yard = Yard::new();
+    let (disk, copy) = (yard.random("disk.img", BYTES, 2), yard.path("copy.img"));
+    for options in ["bs=4k", "bs=1M", "bs=12345", "bs=1M iflag=direct"] {
+        let of = format!("of={}", copy.display());
+        let words = ["dd", "if=/disk", &of].into_iter().chain(options.split(' '));
+        run(&mut on_disk(&disk, words)).succeeded();
+        assert!(same(&disk, &copy), "{options}");
+    }
+    let source = yard.random("source.img", BYTES, 3);
+    for options in ["bs=4k", "bs=1M oflag=direct", "bs=12345 conv=fsync", "bs=64k oflag=dsync"] {
+        fs::write(&disk, random_bytes(BYTES as usize, 4)).unwrap();
+        let from = format!("if={}", source.display());
+        let words = ["dd", &*from, "of=/disk"].into_iter().chain(options.split(' '));
+        run(&mut on_disk(&disk, words)).succeeded();
+        assert!(same(&disk, &source), "{options}");
+    }
+}
+
+/// What a shell opens, its commands have: they go on where the one before has ended.
+#[test]
+fn processes_share_the_place_in_a_disk() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 5);
+    let script =
+        "exec 3</disk; head -c 0 <&3; dd bs=1000 count=2 <&3 2>/dev/null; dd bs=7 count=1 <&3 2>/dev/null; cat <&3";
+    let output = on_disk(&disk, ["sh", "-c", script]).output().unwrap();
+    assert!(output.status.success() && output.stdout == fs::read(&disk).unwrap());
+    let script = "(printf one; printf two) >/disk; dd if=/disk bs=6 count=1 2>/dev/null";
+    assert_eq!(run(&mut on_disk(&disk, ["bash", "-c", script])).succeeded().stdout, "onetwo");
+}
+
+#[test]
+fn file_systems_are_made_filled_and_checked_by_name() {
+    let yard = Yard::new();
+    let image = yard.path("vm.qcow2");
+    run(blockyard()
+        .args(["image", "create", "--table", "gpt", "--part", "24M", "--part", "rest"])
+        .arg(&image)
+        .arg("64M"))
+    .succeeded();
+    let disk = format!("{},partition=1", image.display());
+    let file = yard.random("file", 300_000, 6);
+    let path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+    let write = format!("write {} file", file.display());
+    for words in [&["mkfs.ext4", "-q", NAME][..], &["debugfs", "-w", "-R", &write, NAME], &["e2fsck", "-fn", NAME]] {
+        run(&mut on_disk(&disk, ["env", path].iter().chain(words))).succeeded();
+    }
+    let output = blockyard().args(["image", "cat"]).arg(&image).args(["-m", "1", "/file"]).output().unwrap();
+    assert!(output.status.success() && output.stdout == fs::read(&file).unwrap(), "{output:?}");
+}
+
+#[test]
+fn fio_verifies_what_several_processes_write() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 7);
+    for engine in ["psync", "pvsync2", "sync"] {
+        let engine = format!("--ioengine={engine}");
+        let words = [
+            "fio",
+            "--name=x",
+            "--filename=/disk",
+            "--rw=randwrite",
+            "--bs=4k",
+            "--size=2m",
+            "--verify=crc32c",
+            "--verify_state_save=0",
+        ];
+        let several = ["--offset_increment=2m", "--numjobs=4", "--fsync=64", &engine];
+        run(&mut on_disk(&disk, words.iter().chain(&several))).succeeded();
+    }
+}
+
+#[test]
+fn a_disk_that_another_process_serves_is_one_too() {
+    let yard = Yard::new();
+    let (disk, socket) = (yard.random("disk.img", BYTES, 8), yard.path("vm.sock"));
+    let _server = Server::start(&["--socket".as_ref(), socket.as_ref(), disk.as_ref()], &socket);
+    let session = format!("session:{}", socket.display());
+    let output = on_disk(&session, ["cat", NAME]).output().unwrap();
+    assert!(output.status.success() && output.stdout == fs::read(&disk).unwrap());
+    // By hand, without anybody between.
+    let library = yard.path("library.so");
+    fs::write(&library, blockyard().args(["attach", "--print-library"]).output().unwrap().stdout).unwrap();
+    let mut command = Command::new("cat");
+    command.arg(NAME).env("LD_PRELOAD", &library).env("BLOCKYARD_ATTACH", format!("{session}={NAME}"));
+    let output = command.output().unwrap();
+    assert!(output.status.success() && output.stdout == fs::read(&disk).unwrap());
+}
+
+#[test]
+fn several_disks_are_told_apart_and_may_look_like_files() {
+    let yard = Yard::new();
+    let (one, other) = (yard.random("one.img", BYTES, 9), yard.random("other.img", BYTES, 10));
+    let mut command = blockyard();
+    command
+        .arg("attach")
+        .arg(format!("{},ro", one.display()))
+        .arg("one")
+        .arg(&other)
+        .args(["/two", "--as", "file", "--"]);
+    command.args(["sh", "-c", "cat one; stat -c %F:%s /two; ! dd if=/dev/zero of=one count=1 2>/dev/null"]);
+    let output = command.output().unwrap();
+    let (content, rest) = output.stdout.split_at(BYTES as usize);
+    assert!(content == fs::read(&one).unwrap(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(rest), format!("regular file:{BYTES}\n"));
+    assert!(output.status.success());
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 11);
+    run(&mut on_disk(&disk, ["sh", "-c", "exit 7"])).failed(7, &[]);
+    run(&mut on_disk(&disk, ["sh", "-c", "kill -KILL $$"])).failed(137, &[]);
+    run(&mut on_disk(&disk, ["no-such-program"])).failed(127, &["there is no program no-such-program"]);
+    let statistics =
+        run(blockyard().arg("attach").arg(&disk).args([NAME, "--stats", "--", "cmp", NAME]).arg(&disk)).succeeded();
+    assert!(statistics.stderr.contains("reads (8.00 MiB), 0 writes (0 bytes)"), "{}", statistics.stderr);
+    // What somebody sends to it alone goes to the program.
+    let mut command = on_disk(&disk, ["sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.1; done"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    finish(child).failed(9, &[]);
+}
+
+#[test]
+fn what_takes_no_library_is_refused() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 12);
+    let busybox = run(&mut on_disk(&disk, ["/bin/busybox", "cat", NAME]));
+    busybox.failed(126, &["/bin/busybox is linked statically"]);
+    let script = yard.path("script");
+    fs::write(&script, "#!/bin/busybox sh\n").unwrap();
+    let cat = yard.path("cat");
+    fs::copy("/bin/cat", &cat).unwrap();
+    for (program, mode, words) in [(&script, 0o755, "is linked statically"), (&cat, 0o4755, "has more rights than")] {
+        fs::set_permissions(program, fs::Permissions::from_mode(mode)).unwrap();
+        run(&mut on_disk(&disk, [program])).failed(126, &[words]);
+    }
+    for words in [&["a", "--", "true"][..], &["mem:1M", "", "--", "true"], &["mem:1M", "a=b", "--", "true"]] {
+        run(blockyard().arg("attach").args(words)).failed(2, &["name"]);
+    }
+    let twice = ["attach", "mem:1M", "a", "mem:1M", "a", "--", "true"];
+    run(blockyard().args(twice)).failed(2, &["two disks are called a"]);
+    run(&mut on_disk(yard.path("nosuch.img"), ["true"])).failed(1, &["nosuch.img", "No such file"]);
+}

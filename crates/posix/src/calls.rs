@@ -1,0 +1,78 @@
+//! The calls of libc's that this library's take the place of. Each looks whether it is about a disk; if not, it is
+//! libc's, with the same arguments.
+
+mod data;
+mod descriptors;
+mod names;
+pub(crate) mod streams;
+
+use crate::connection::{self, Connection};
+use crate::description::Mapped;
+use crate::errno::Errno;
+use crate::table::{self, Open};
+use libc::c_int;
+
+/// A disk that a descriptor is open on.
+pub(crate) struct OpenDisk {
+    connection: &'static Connection,
+    number: usize,
+    mapped: Mapped,
+    /// For as long as the call lasts.
+    _open: Open,
+}
+
+impl OpenDisk {
+    fn of(open: Open) -> Result<Self, Errno> {
+        let mapped = open.mapped();
+        let number = mapped.get().disk();
+        Ok(Self { connection: connection::to(number)?, number, mapped, _open: open })
+    }
+
+    fn capacity(&self) -> u64 {
+        self.connection.geometry.capacity_bytes
+    }
+
+    /// An error unless it was opened for writing.
+    fn for_writing(self, otherwise: c_int) -> Result<Self, Errno> {
+        if self.mapped.get().may_write() { Ok(self) } else { Err(Errno(otherwise)) }
+    }
+
+    fn for_reading(self) -> Result<Self, Errno> {
+        if self.mapped.get().may_read() { Ok(self) } else { Err(Errno(libc::EBADF)) }
+    }
+
+    /// Whether each write is to be stable when it ends.
+    fn writes_stably(&self) -> bool {
+        self.mapped.get().flags() & (libc::O_SYNC | libc::O_DSYNC) != 0
+    }
+}
+
+/// The disk that a descriptor is open on, or libc's word for what is no disk.
+macro_rules! disk {
+    ($descriptor:expr, $else:expr) => {
+        match $crate::table::find($descriptor) {
+            Some(open) => $crate::calls::OpenDisk::of(open),
+            // SAFETY: the caller's.
+            None => return unsafe { $else },
+        }
+    };
+}
+use disk;
+
+/// Gives a new descriptor what another is open on, if that is a disk.
+fn duplicated(from: c_int, to: c_int) -> c_int {
+    if to >= 0 {
+        match table::find(from) {
+            Some(open) => {
+                if let Err(error) = open.give_to(to) {
+                    crate::description::close(to);
+                    error.set();
+                    return -1;
+                }
+            }
+            None => _ = table::remove(to),
+        }
+        streams::follow(to);
+    }
+    to
+}

@@ -1,0 +1,236 @@
+//! Streams of stdio, whose own reads and writes no library sees: one on a disk has functions of this library's.
+
+use crate::calls::names::opened;
+use crate::errno::Errno;
+use crate::next::next;
+use crate::{setup, table};
+use libc::{FILE, c_char, c_int, c_void};
+use std::ffi::CStr;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+next! {
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE;
+    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+}
+
+/// `cookie_io_functions_t` (stdio.h).
+#[repr(C)]
+struct Functions {
+    read: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> isize,
+    write: unsafe extern "C" fn(*mut c_void, *const c_char, usize) -> isize,
+    seek: unsafe extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int,
+    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+unsafe extern "C" {
+    static mut stdin: *mut FILE;
+    static mut stdout: *mut FILE;
+    static mut stderr: *mut FILE;
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
+}
+
+/// Where a stream has its descriptor's number, which fileno(3) tells (glibc, bits/types/struct_FILE.h).
+const NUMBER_AT: usize = 112;
+
+unsafe extern "C" fn read(cookie: *mut c_void, buffer: *mut c_char, length: usize) -> isize {
+    // SAFETY: the stream's buffer.
+    unsafe { libc::read(cookie as c_int, buffer.cast(), length) }
+}
+
+unsafe extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, length: usize) -> isize {
+    // SAFETY: the stream's buffer.
+    unsafe { libc::write(cookie as c_int, buffer.cast(), length) }
+}
+
+unsafe extern "C" fn seek(cookie: *mut c_void, place: *mut i64, whence: c_int) -> c_int {
+    // SAFETY: the stream's place.
+    let to = unsafe { libc::lseek(cookie as c_int, *place, whence) };
+    if to < 0 {
+        return -1;
+    }
+    // SAFETY: the stream's place.
+    unsafe { *place = to };
+    0
+}
+
+unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
+    // SAFETY: the stream's descriptor.
+    unsafe { libc::close(cookie as c_int) }
+}
+
+/// A stream on a descriptor that is open on a disk.
+///
+/// # Safety
+/// `mode` is a string.
+unsafe fn stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
+    let functions = Functions { read, write, seek, close };
+    // SAFETY: the functions take a number for a cookie.
+    let stream = unsafe { fopencookie(descriptor as usize as *mut c_void, mode, functions) };
+    if !stream.is_null() {
+        // SAFETY: streams of glibc's have it there.
+        unsafe { stream.cast::<u8>().add(NUMBER_AT).cast::<c_int>().write(descriptor) };
+    }
+    stream
+}
+
+/// The streams that a program begins with, where they are not on disks.
+static STANDARD: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(null_mut()) }; 3];
+
+/// Where libc has a standard stream.
+fn standard(descriptor: c_int) -> Option<(*mut *mut FILE, &'static AtomicPtr<FILE>)> {
+    let place = match descriptor {
+        libc::STDIN_FILENO => &raw mut stdin,
+        libc::STDOUT_FILENO => &raw mut stdout,
+        libc::STDERR_FILENO => &raw mut stderr,
+        _ => return None,
+    };
+    Some((place, &STANDARD[descriptor as usize]))
+}
+
+/// Once something else is open on a descriptor: the standard stream of it is one on that.
+pub(crate) fn follow(descriptor: c_int) {
+    let Some((place, original)) = standard(descriptor) else { return };
+    // SAFETY: a pointer that libc has, which it only reads.
+    let current = unsafe { *place };
+    let replaced = original.load(Ordering::Relaxed);
+    let new = match table::find(descriptor) {
+        Some(open) => {
+            let description = open.mapped();
+            let mode = if description.get().may_read() { c"r+" } else { c"w" };
+            // SAFETY: the mode is a string.
+            unsafe { stream(descriptor, mode.as_ptr()) }
+        }
+        None => replaced,
+    };
+    if new.is_null() {
+        return;
+    }
+    if replaced.is_null() {
+        original.store(current, Ordering::Relaxed);
+    } else {
+        // SAFETY: the stream of the disk that was there, with what was not written of it.
+        unsafe { libc::fflush(current) };
+    }
+    // SAFETY: as above.
+    unsafe { *place = new };
+}
+
+/// How open(2) opens what fopen(3) opens with this mode.
+fn flags(mode: &CStr) -> Result<c_int, Errno> {
+    let mode = mode.to_bytes();
+    let both = mode.contains(&b'+');
+    let access = |one| if both { libc::O_RDWR } else { one };
+    let flags = match mode.first() {
+        Some(b'r') => access(libc::O_RDONLY),
+        Some(b'w') => access(libc::O_WRONLY) | libc::O_CREAT | libc::O_TRUNC,
+        Some(b'a') => access(libc::O_WRONLY) | libc::O_CREAT | libc::O_APPEND,
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    let closes = if mode.contains(&b'e') { libc::O_CLOEXEC } else { 0 };
+    let is_new = if mode.contains(&b'x') { libc::O_EXCL } else { 0 };
+    Ok(flags | closes | is_new)
+}
+
+/// # Safety
+/// As fopen(3): both are strings.
+unsafe fn disk_stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
+    // SAFETY: the caller's.
+    let number = setup::find(unsafe { CStr::from_ptr(path) })?;
+    // SAFETY: the caller's.
+    match flags(unsafe { CStr::from_ptr(mode) }).and_then(|flags| opened(number, flags)) {
+        // SAFETY: the caller's.
+        Ok(descriptor) => Some(unsafe { stream(descriptor, mode) }),
+        Err(error) => {
+            error.set();
+            Some(null_mut())
+        }
+    }
+}
+
+/// As freopen(3), where the file is a disk.
+///
+/// # Safety
+/// As that call's.
+unsafe fn disk_stream_instead(path: *const c_char, mode: *const c_char, of: *mut FILE) -> Option<*mut FILE> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's.
+    let number = setup::find(unsafe { CStr::from_ptr(path) })?;
+    // SAFETY: the caller's.
+    let descriptor = unsafe { libc::fileno(of) };
+    // SAFETY: the caller's.
+    let reopened = flags(unsafe { CStr::from_ptr(mode) }).and_then(|flags| opened(number, flags));
+    let opened = match reopened {
+        Ok(opened) => opened,
+        Err(error) => {
+            error.set();
+            return Some(null_mut());
+        }
+    };
+    let Some((place, _)) = standard(descriptor) else {
+        // SAFETY: the caller has given the stream up.
+        unsafe { libc::fclose(of) };
+        // SAFETY: the caller's.
+        return Some(unsafe { stream(opened, mode) });
+    };
+    // SAFETY: two descriptors of this process, and a pointer that libc has.
+    unsafe {
+        libc::fflush(of);
+        libc::dup2(opened, descriptor);
+        libc::close(opened);
+        Some(*place)
+    }
+}
+
+mod symbols {
+    use super::*;
+
+    /// # Safety
+    /// As libc's.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, of: *mut FILE) -> *mut FILE {
+        // SAFETY: the caller's.
+        unsafe { disk_stream_instead(path, mode, of).unwrap_or_else(|| super::freopen(path, mode, of)) }
+    }
+
+    /// # Safety
+    /// As libc's.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn freopen64(path: *const c_char, mode: *const c_char, of: *mut FILE) -> *mut FILE {
+        // SAFETY: the caller's.
+        unsafe { disk_stream_instead(path, mode, of).unwrap_or_else(|| super::freopen64(path, mode, of)) }
+    }
+
+    /// # Safety
+    /// As libc's.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        // SAFETY: the caller's.
+        unsafe { disk_stream(path, mode).unwrap_or_else(|| super::fopen(path, mode)) }
+    }
+
+    /// # Safety
+    /// As libc's.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
+        // SAFETY: the caller's.
+        unsafe { disk_stream(path, mode).unwrap_or_else(|| super::fopen64(path, mode)) }
+    }
+
+    /// # Safety
+    /// As libc's.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
+        match table::find(descriptor).is_some() {
+            // SAFETY: the caller's.
+            true => unsafe { stream(descriptor, mode) },
+            // SAFETY: the caller's.
+            false => unsafe { super::fdopen(descriptor, mode) },
+        }
+    }
+}

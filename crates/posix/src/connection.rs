@@ -1,0 +1,153 @@
+//! A process's own way to a disk: made when it first needs it, and by its child anew.
+
+use crate::errno::Errno;
+use crate::names::NAMES_MAX;
+use crate::own;
+use crate::setup::{Inside, disk};
+use blockyard_block::{Completion, Geometry, MemoryMap, Queue, RequestError, explain};
+use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
+use std::error::Error;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+use std::time::Duration;
+
+/// Threads that have requests under way at the same time; others wait for them.
+const CHANNELS_MAX: usize = 8;
+/// Bytes that a channel has under way.
+pub(crate) const CHANNEL_BYTES: usize = 4 << 20;
+/// Bytes of one of its requests: while one is copied, the disk has the next.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+/// How long to look again whether another thread has connected.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What one thread at a time transfers with.
+pub(crate) struct Channel {
+    /// One region, which whoever serves the disk maps.
+    pub(crate) memory: MemoryMap,
+    pub(crate) queue: Box<dyn Queue>,
+    /// Room for what comes back.
+    pub(crate) completions: Vec<Completion>,
+}
+
+/// A disk that is open in this process.
+pub(crate) struct Connection {
+    opened: OpenDisk,
+    pub(crate) geometry: Geometry,
+    channels: Vec<Mutex<Option<Channel>>>,
+    /// Which channel to try first.
+    turn: AtomicUsize,
+    /// Whoever writes a part of a block, and so reads the rest of it before, writes alone.
+    pub(crate) whole_blocks: RwLock<()>,
+}
+
+static CONNECTIONS: [AtomicPtr<Connection>; NAMES_MAX] = [const { AtomicPtr::new(null_mut()) }; NAMES_MAX];
+static IS_CONNECTING: [AtomicBool; NAMES_MAX] = [const { AtomicBool::new(false) }; NAMES_MAX];
+
+/// The connection to the disk of that number.
+pub(crate) fn to(number: usize) -> Result<&'static Connection, Errno> {
+    loop {
+        let there = CONNECTIONS.get(number).ok_or(Errno(libc::EBADF))?.load(Ordering::Acquire);
+        // SAFETY: it is null, or was leaked for ever.
+        if let Some(connection) = unsafe { there.as_ref() } {
+            return Ok(connection);
+        }
+        if IS_CONNECTING[number].swap(true, Ordering::Acquire) {
+            thread::sleep(PAUSE);
+            continue;
+        }
+        let connected = {
+            let _inside = Inside::enter();
+            own::make(|| without_signals(|| connect(number)))
+        };
+        if let Ok(connection) = connected {
+            CONNECTIONS[number].store(Box::into_raw(Box::new(connection)), Ordering::Release);
+            IS_CONNECTING[number].store(false, Ordering::Release);
+            continue;
+        }
+        IS_CONNECTING[number].store(false, Ordering::Release);
+        return connected.map(|_| unreachable!());
+    }
+}
+
+/// In a child: those of its parent are nothing to it. Their descriptors are closed; what they have in memory stays as
+/// it is, as threads that are not there might have been in the middle of anything.
+pub(crate) fn forget_all() {
+    own::close_all();
+    for (connection, is_connecting) in CONNECTIONS.iter().zip(&IS_CONNECTING) {
+        connection.store(null_mut(), Ordering::Release);
+        is_connecting.store(false, Ordering::Release);
+    }
+}
+
+fn connect(number: usize) -> Result<Connection, Errno> {
+    let named = disk(number).ok_or(Errno(libc::EBADF))?;
+    let failed = |error: &(dyn Error + 'static)| {
+        eprintln!("blockyard: {}: {}", String::from_utf8_lossy(&named.name), explain(error));
+        Errno(libc::ENXIO)
+    };
+    let specification = named.disk.parse().map_err(|error| failed(&error))?;
+    let opened = open_disk(&specification, &OpenOptions::default()).map_err(|error| failed(&error))?;
+    let channels = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
+    let geometry = opened.disk.geometry();
+    Ok(Connection { opened, geometry, channels, turn: AtomicUsize::new(0), whole_blocks: RwLock::new(()) })
+}
+
+/// Runs `run` so that threads that it starts take no signals: those are the program's.
+fn without_signals<T>(run: impl FnOnce() -> T) -> T {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: both have room for a set of signals, and the second is filled in by the third call.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = run();
+    // SAFETY: it was filled in above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut()) };
+    result
+}
+
+impl Connection {
+    /// Has `use_it` use a channel that nobody else uses.
+    pub(crate) fn with_channel<T>(&self, use_it: impl FnOnce(&mut Channel) -> Result<T, Errno>) -> Result<T, Errno> {
+        let mut channel = self.free_channel();
+        let channel = match &mut *channel {
+            Some(channel) => channel,
+            empty => {
+                let _inside = Inside::enter();
+                empty.insert(own::make(|| self.new_channel()).map_err(|_| Errno(libc::ENOMEM))?)
+            }
+        };
+        use_it(channel)
+    }
+
+    fn free_channel(&self) -> MutexGuard<'_, Option<Channel>> {
+        if let Some(free) = self.channels.iter().find_map(|channel| channel.try_lock().ok()) {
+            return free;
+        }
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.channels.len();
+        self.channels[turn].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn new_channel(&self) -> std::io::Result<Channel> {
+        let memory = MemoryMap::allocate(&[(0, CHANNEL_BYTES)]).map_err(std::io::Error::other)?;
+        let queue = self.opened.disk.open_queue(&memory, CHANNEL_BYTES / PIECE_BYTES)?;
+        let completions = Vec::with_capacity(queue.depth());
+        Ok(Channel { memory, queue, completions })
+    }
+
+    /// The number of an error for a request that failed.
+    pub(crate) fn errno(&self, error: RequestError) -> Errno {
+        Errno(match error {
+            // The server is gone for good.
+            RequestError::Os(libc::ENOTCONN) => libc::EIO,
+            RequestError::Os(errno) => errno,
+            RequestError::ReadOnly => libc::EROFS,
+            RequestError::Unsupported => libc::EOPNOTSUPP,
+            RequestError::OutOfRange => libc::ENOSPC,
+            _ => libc::EIO,
+        })
+    }
+}

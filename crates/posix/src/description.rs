@@ -1,0 +1,142 @@
+//! What a descriptor is open on: an open file description, as open(2) has it. Processes that have inherited it share
+//! its place in the file.
+//!
+//! It is a page of memory that all of them map. Its file has no name; the program's descriptor is open on it without
+//! being able to read it (`O_PATH`), and whoever inherits that descriptor finds the page through /proc.
+
+use crate::errno::Errno;
+use crate::names::NAMES_MAX;
+use libc::c_int;
+use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open, readlink};
+use rustix::io::{DupFlags, dup3};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const NAME: &str = "blockyard-disk";
+/// What /proc calls such a file.
+const LINK: &[u8] = b"/memfd:blockyard-disk (deleted)";
+const MAGIC: u64 = u64::from_le_bytes(*b"by-disk1");
+const PAGE_BYTES: usize = 4096;
+
+/// The page.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Description {
+    magic: AtomicU64,
+    /// The disk's number among the names.
+    disk: AtomicU32,
+    /// As fcntl(2) has them (`F_GETFL`).
+    flags: AtomicU32,
+    /// Where the next byte is read or written.
+    pub(crate) place: AtomicU64,
+}
+
+/// A description in this process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapped(*mut Description);
+
+fn errno(error: rustix::io::Errno) -> Errno {
+    Errno(error.raw_os_error())
+}
+
+impl Mapped {
+    /// A new one, and the descriptor that is open on it.
+    pub(crate) fn create(disk: usize, flags: c_int) -> Result<(Self, c_int), Errno> {
+        // It has the lowest number that is free, and nothing can be read of it at any time.
+        let path_only = OFlags::PATH | OFlags::CLOEXEC;
+        let mut place = open("/", path_only, Mode::empty()).map_err(errno)?;
+        let file = memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(errno)?;
+        ftruncate(&file, PAGE_BYTES as u64).map_err(errno)?;
+        let mapped = Self::map(&file)?;
+        let description = mapped.get();
+        description.disk.store(disk as u32, Ordering::Relaxed);
+        description.flags.store((flags & !libc::O_CLOEXEC) as u32, Ordering::Relaxed);
+        description.magic.store(MAGIC, Ordering::Release);
+        let closes = if flags & libc::O_CLOEXEC == 0 { DupFlags::empty() } else { DupFlags::CLOEXEC };
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let opened = open(&*path, path_only, Mode::empty()).and_then(|blind| dup3(&blind, &mut place, closes));
+        match opened {
+            Ok(()) => Ok((mapped, place.into_raw_fd())),
+            Err(error) => {
+                mapped.unmap();
+                Err(errno(error))
+            }
+        }
+    }
+
+    /// The one that a descriptor of this process is open on, if that is one.
+    pub(crate) fn of(descriptor: c_int) -> Option<Self> {
+        let path = format!("/proc/self/fd/{descriptor}");
+        if readlink(&*path, Vec::new()).ok()?.as_bytes() != LINK {
+            return None;
+        }
+        let file = open(&*path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mapped = Self::map(&file).ok()?;
+        let description = mapped.get();
+        let is_one = description.magic.load(Ordering::Acquire) == MAGIC
+            && (description.disk.load(Ordering::Relaxed) as usize) < NAMES_MAX;
+        if !is_one {
+            mapped.unmap();
+        }
+        is_one.then_some(mapped)
+    }
+
+    fn map(file: &OwnedFd) -> Result<Self, Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping where there is none.
+        let address = unsafe { mmap(null_mut(), PAGE_BYTES, protection, MapFlags::SHARED, file, 0) };
+        address.map(|address| Self(address.cast())).map_err(errno)
+    }
+
+    /// What nobody looks at any more is mapped no longer.
+    pub(crate) fn unmap(self) {
+        // SAFETY: it was mapped here, and nobody has it any more. It cannot fail for a whole mapping.
+        let _ = unsafe { munmap(self.0.cast(), PAGE_BYTES) };
+    }
+
+    pub(crate) fn get(&self) -> &Description {
+        // SAFETY: it is mapped for as long as somebody has it, and all of it is atomic.
+        unsafe { &*self.0 }
+    }
+
+    pub(crate) fn from_address(address: u64) -> Self {
+        Self(address as *mut Description)
+    }
+
+    pub(crate) fn address(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl Description {
+    pub(crate) fn disk(&self) -> usize {
+        self.disk.load(Ordering::Relaxed) as usize
+    }
+
+    pub(crate) fn flags(&self) -> c_int {
+        self.flags.load(Ordering::Relaxed) as c_int
+    }
+
+    /// Sets those flags that fcntl(2) may change (`F_SETFL`).
+    pub(crate) fn set_flags(&self, flags: c_int) {
+        const CHANGEABLE: c_int = libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
+        let new = self.flags() & !CHANGEABLE | flags & CHANGEABLE;
+        self.flags.store(new as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn may_read(&self) -> bool {
+        self.flags() & libc::O_ACCMODE != libc::O_WRONLY
+    }
+
+    pub(crate) fn may_write(&self) -> bool {
+        self.flags() & libc::O_ACCMODE != libc::O_RDONLY
+    }
+}
+
+/// Closes a descriptor.
+pub(crate) fn close(descriptor: c_int) {
+    // SAFETY: it is this library's own.
+    drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+}

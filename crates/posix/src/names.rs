@@ -1,0 +1,31 @@
+//! Which names are disks.
+
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+
+/// The variable of the environment that says so: `DISK=NAME`, one on each line. A disk is what the command line takes
+/// for one; a name has no `=` in it.
+pub(crate) const VARIABLE: &CStr = c"BLOCKYARD_ATTACH";
+/// Whether they look like block devices or like files of their size: `device`, which is what they are otherwise, or
+/// `file`.
+pub(crate) const LOOKS: &CStr = c"BLOCKYARD_ATTACH_AS";
+/// Disks at most.
+pub(crate) const NAMES_MAX: usize = 64;
+
+/// A disk and its name.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) name: Vec<u8>,
+    pub(crate) disk: String,
+}
+
+/// What a variable says.
+pub(crate) fn parse(text: &OsStr) -> Vec<Named> {
+    let named = |line: &[u8]| {
+        let at = line.iter().rposition(|&byte| byte == b'=')?;
+        let (disk, name) = (&line[..at], &line[at + 1..]);
+        let disk = str::from_utf8(disk).ok().filter(|disk| !disk.is_empty())?.to_owned();
+        (!name.is_empty()).then(|| Named { name: name.to_owned(), disk })
+    };
+    text.as_bytes().split(|&byte| byte == b'\n').filter_map(named).take(NAMES_MAX).collect()
+}

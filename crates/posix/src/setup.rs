@@ -1,0 +1,97 @@
+//! What is known from the program's beginning on.
+
+use crate::names::{LOOKS, Named, VARIABLE, parse};
+use crate::{connection, table};
+use libc::c_char;
+use std::cell::Cell;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+unsafe extern "C" {
+    /// getenv(3), but that there is no environment for a program that has more rights than who started it.
+    fn secure_getenv(name: *const c_char) -> *mut c_char;
+}
+
+static NAMES: OnceLock<Vec<Named>> = OnceLock::new();
+static LOOKS_LIKE_FILES: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether this thread is in this library, which opens files as everybody does.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, calls of this thread are libc's.
+pub(crate) struct Inside(bool);
+
+impl Inside {
+    pub(crate) fn enter() -> Self {
+        Self(INSIDE.replace(true))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(self.0);
+    }
+}
+
+/// Whether this thread is in this library, or one of its own.
+pub(crate) fn is_inside() -> bool {
+    /// The beginning of what a session calls its thread, as much as there is room for.
+    const SESSIONS: &[u8; 15] = b"blockyard-sessi";
+    let mut name = [0; 16];
+    // SAFETY: there is room for a thread's name.
+    INSIDE.get() || unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } == 0 && name.starts_with(SESSIONS)
+}
+
+/// The disk that has this name, by its number.
+#[inline]
+pub(crate) fn find(name: &CStr) -> Option<usize> {
+    let names = NAMES.get().filter(|names| !names.is_empty())?;
+    if INSIDE.get() {
+        return None;
+    }
+    names.iter().position(|named| named.name == name.to_bytes())
+}
+
+pub(crate) fn disk(number: usize) -> Option<&'static Named> {
+    NAMES.get()?.get(number)
+}
+
+/// Whether disks look like files of their size, and not like block devices.
+pub(crate) fn disks_look_like_files() -> bool {
+    LOOKS_LIKE_FILES.load(Ordering::Relaxed)
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+/// Called when the library is loaded, before the program's own code.
+extern "C" fn at_load() {
+    let variable = |name: &CStr| {
+        // SAFETY: the name is a string, and nothing changes the environment yet.
+        let text = unsafe { secure_getenv(name.as_ptr()) };
+        // SAFETY: what is found is a string, and stays one until the program changes its environment.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+    };
+    let Some(text) = variable(VARIABLE) else { return };
+    if variable(LOOKS).is_some_and(|looks| looks.to_bytes() == b"file") {
+        LOOKS_LIKE_FILES.store(true, Ordering::Relaxed);
+    }
+    let names = parse(OsStr::from_bytes(text.to_bytes()));
+    if names.is_empty() || NAMES.set(names).is_err() {
+        return;
+    }
+    // SAFETY: the function does what may be done in a child.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    let _inside = Inside::enter();
+    table::adopt_inherited();
+}
+
+/// A child has none of its parent's threads: what they did for it, it does by itself.
+extern "C" fn in_child() {
+    connection::forget_all();
+}

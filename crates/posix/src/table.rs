@@ -1,0 +1,230 @@
+//! Which descriptors are open on disks.
+//!
+//! It is read without a lock, by any number of threads and signal handlers: each descriptor has a word with the number
+//! of its entry, and an entry counts who looks at it. Entries are never given back to the system, so that a count can
+//! always be looked at; what was found is one's own if the word is the same after it was counted.
+
+use crate::calls::streams;
+use crate::description::Mapped;
+use crate::errno::Errno;
+use libc::c_int;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+const CHUNK: usize = 1024;
+/// Of descriptors: 2^20 is the most that a process may have where nobody has raised fs.nr_open.
+const CHUNKS: usize = 1024;
+
+/// What a descriptor is open on.
+struct Entry {
+    /// Descriptors and calls that have it; 0: it is free.
+    users: AtomicU32,
+    /// The page of its description.
+    address: AtomicU64,
+    /// The next free one.
+    next: AtomicU32,
+}
+
+impl Entry {
+    const fn new() -> Self {
+        Self { users: AtomicU32::new(0), address: AtomicU64::new(0), next: AtomicU32::new(0) }
+    }
+}
+
+type Words = [AtomicU32; CHUNK];
+type Entries = [Entry; CHUNK];
+
+/// By descriptor: the number of its entry, from 1 on.
+static WORDS: [AtomicPtr<Words>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; CHUNKS];
+static ENTRIES: [AtomicPtr<Entries>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; CHUNKS];
+/// Entries that have been in use.
+static USED: AtomicU32 = AtomicU32::new(0);
+/// The first free one, with a count above it that changes whenever this does.
+static FREE: AtomicU64 = AtomicU64::new(0);
+
+/// What a descriptor is open on, while a call looks at it.
+pub(crate) struct Open {
+    number: u32,
+}
+
+/// The chunk of `all` that something of that number is in.
+fn chunk<T>(all: &'static [AtomicPtr<T>; CHUNKS], number: usize) -> Option<&'static T> {
+    let chunk = all.get(number / CHUNK)?.load(Ordering::Acquire);
+    // SAFETY: it is null or was leaked for ever.
+    unsafe { chunk.as_ref() }
+}
+
+/// The same, which is made if it is not there.
+fn make<T>(all: &'static [AtomicPtr<T>; CHUNKS], number: usize, new: fn() -> Box<T>) -> Result<&'static T, Errno> {
+    let place = all.get(number / CHUNK).ok_or(Errno(libc::EMFILE))?;
+    if let Some(there) = chunk(all, number) {
+        return Ok(there);
+    }
+    let made = Box::into_raw(new());
+    match place.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: it is leaked for ever.
+        Ok(_) => Ok(unsafe { &*made }),
+        Err(there) => {
+            // SAFETY: nobody else has seen it.
+            drop(unsafe { Box::from_raw(made) });
+            // SAFETY: another thread has leaked it for ever.
+            Ok(unsafe { &*there })
+        }
+    }
+}
+
+#[inline]
+fn word(descriptor: c_int) -> Option<&'static AtomicU32> {
+    let descriptor = usize::try_from(descriptor).ok()?;
+    Some(&chunk(&WORDS, descriptor)?[descriptor % CHUNK])
+}
+
+fn entry(number: u32) -> Option<&'static Entry> {
+    let index = number.checked_sub(1)? as usize;
+    Some(&chunk(&ENTRIES, index)?[index % CHUNK])
+}
+
+/// What a descriptor is open on, if that is a disk.
+#[inline]
+pub(crate) fn find(descriptor: c_int) -> Option<Open> {
+    let word = word(descriptor)?;
+    if word.load(Ordering::Acquire) == 0 { None } else { find_entry(word) }
+}
+
+fn find_entry(word: &AtomicU32) -> Option<Open> {
+    loop {
+        let number = word.load(Ordering::Acquire);
+        let entry = entry(number)?;
+        let mut users = entry.users.load(Ordering::Relaxed);
+        while users > 0 {
+            match entry.users.compare_exchange_weak(users, users + 1, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => {
+                    let open = Open { number };
+                    if word.load(Ordering::Acquire) == number {
+                        return Some(open);
+                    }
+                    break;
+                }
+                Err(now) => users = now,
+            }
+        }
+        // It was closed meanwhile, and maybe opened again.
+    }
+}
+
+impl Open {
+    /// One that nobody else has, on a description that was mapped.
+    pub(crate) fn new(mapped: Mapped) -> Result<Self, Errno> {
+        let number = take_free().map_or_else(take_new, Ok)?;
+        let entry = entry(number).ok_or(Errno(libc::EMFILE))?;
+        entry.address.store(mapped.address(), Ordering::Relaxed);
+        entry.users.store(1, Ordering::Release);
+        Ok(Self { number })
+    }
+
+    fn entry(&self) -> &'static Entry {
+        entry(self.number).expect("an entry that is in use is there")
+    }
+
+    pub(crate) fn mapped(&self) -> Mapped {
+        Mapped::from_address(self.entry().address.load(Ordering::Relaxed))
+    }
+
+    /// From now on a descriptor is open on this. What it was open on before is let go of.
+    pub(crate) fn give_to(&self, descriptor: c_int) -> Result<(), Errno> {
+        let index = usize::try_from(descriptor).map_err(|_| Errno(libc::EBADF))?;
+        let words = make(&WORDS, index, || Box::new([const { AtomicU32::new(0) }; CHUNK]))?;
+        self.entry().users.fetch_add(1, Ordering::Relaxed);
+        let before = words[index % CHUNK].swap(self.number, Ordering::AcqRel);
+        let_go(before);
+        Ok(())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let_go(self.number);
+    }
+}
+
+/// Takes a descriptor out. Whether it was open on a disk.
+pub(crate) fn remove(descriptor: c_int) -> bool {
+    let Some(word) = word(descriptor) else { return false };
+    let number = word.swap(0, Ordering::AcqRel);
+    let_go(number);
+    number > 0
+}
+
+/// The same of a range of descriptors.
+pub(crate) fn remove_range(first: u32, last: u32) {
+    let mut descriptor = first;
+    while descriptor <= last && (descriptor as usize) < CHUNKS * CHUNK {
+        if chunk(&WORDS, descriptor as usize).is_some() {
+            remove(descriptor as c_int);
+            descriptor += 1;
+        } else {
+            descriptor = (descriptor / CHUNK as u32 + 1) * CHUNK as u32;
+        }
+    }
+}
+
+/// One user of an entry less. The last frees it.
+fn let_go(number: u32) {
+    let Some(entry) = entry(number) else { return };
+    if entry.users.fetch_sub(1, Ordering::AcqRel) > 1 {
+        return;
+    }
+    Mapped::from_address(entry.address.load(Ordering::Relaxed)).unmap();
+    let mut head = FREE.load(Ordering::Relaxed);
+    loop {
+        entry.next.store(head as u32, Ordering::Relaxed);
+        match FREE.compare_exchange_weak(head, with_count(head, number), Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => head = now,
+        }
+    }
+}
+
+/// The head of the list of free entries that follows `head`.
+fn with_count(head: u64, number: u32) -> u64 {
+    ((head >> 32).wrapping_add(1) << 32) | u64::from(number)
+}
+
+fn take_free() -> Option<u32> {
+    let mut head = FREE.load(Ordering::Acquire);
+    loop {
+        let first = entry(head as u32)?;
+        let next = with_count(head, first.next.load(Ordering::Relaxed));
+        match FREE.compare_exchange_weak(head, next, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return Some(head as u32),
+            Err(now) => head = now,
+        }
+    }
+}
+
+fn take_new() -> Result<u32, Errno> {
+    let index = USED.fetch_add(1, Ordering::Relaxed) as usize;
+    make(&ENTRIES, index, || Box::new([const { Entry::new() }; CHUNK]))?;
+    Ok(index as u32 + 1)
+}
+
+/// Takes in what the program before this one has left open.
+pub(crate) fn adopt_inherited() {
+    let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return };
+    let numbers = names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for descriptor in numbers.collect::<Vec<c_int>>() {
+        adopt(descriptor);
+    }
+}
+
+/// Takes in one that was opened elsewhere.
+fn adopt(descriptor: c_int) {
+    let Some(mapped) = Mapped::of(descriptor) else { return };
+    match Open::new(mapped) {
+        Ok(open) => {
+            let _ = open.give_to(descriptor);
+            streams::follow(descriptor);
+        }
+        Err(_) => mapped.unmap(),
+    }
+}

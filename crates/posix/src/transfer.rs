@@ -1,0 +1,242 @@
+//! Bytes between a program's buffers and a disk.
+
+use crate::connection::{CHANNEL_BYTES, Channel, Connection, PIECE_BYTES};
+use crate::errno::Errno;
+use blockyard_block::{Operation, Request, Segment};
+use libc::iovec;
+use std::slice;
+
+/// Memory of the program's, which it has said is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffers<'a> {
+    all: &'a [iovec],
+    total_bytes: usize,
+}
+
+/// The lowest address that a program can have something at (vm.mmap_min_addr, as a rule).
+const LOWEST: usize = 65536;
+
+impl<'a> Buffers<'a> {
+    /// Buffers as readv(2) takes them.
+    pub(crate) fn new(all: &'a [iovec]) -> Result<Self, Errno> {
+        let mut total_bytes = 0_usize;
+        for buffer in all {
+            if buffer.iov_len > 0 && (buffer.iov_base as usize) < LOWEST {
+                return Err(Errno(libc::EFAULT));
+            }
+            total_bytes = total_bytes.checked_add(buffer.iov_len).ok_or(Errno(libc::EINVAL))?;
+        }
+        if total_bytes > isize::MAX as usize { Err(Errno(libc::EINVAL)) } else { Ok(Self { all, total_bytes }) }
+    }
+
+    pub(crate) fn total_bytes(&self) -> usize {
+        self.total_bytes
+    }
+
+    /// Calls `each` with the parts that `length` bytes from `skip` on lie in, and with where they are of those.
+    fn parts(&self, mut skip: usize, length: usize, mut each: impl FnMut(usize, *mut u8, usize)) {
+        let mut done = 0;
+        for buffer in self.all {
+            if skip >= buffer.iov_len {
+                skip -= buffer.iov_len;
+                continue;
+            }
+            let count = (buffer.iov_len - skip).min(length - done);
+            each(done, buffer.iov_base.cast::<u8>().wrapping_add(skip), count);
+            (done, skip) = (done + count, 0);
+            if done == length {
+                return;
+            }
+        }
+    }
+}
+
+/// Fills buffers with what the disk has from `offset` on. How many bytes that were: fewer at the disk's end.
+pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>) -> Result<usize, Errno> {
+    let length = within(connection, offset, buffers.total_bytes());
+    if length == 0 {
+        return Ok(0);
+    }
+    connection.with_channel(|channel| {
+        in_chunks(connection, offset, length, |chunk| {
+            transfer(connection, channel, Operation::Read, chunk.blocks_from, chunk.blocks_bytes)?;
+            buffers.parts(chunk.done, chunk.length, |at, address, count| {
+                // SAFETY: the program has said that there is room.
+                let into = unsafe { slice::from_raw_parts_mut(address, count) };
+                let from = channel.memory.slice(segment(chunk.skipped + at, count));
+                from.expect("a chunk lies in the channel's memory").copy_to(into);
+            });
+            Ok(())
+        })
+    })
+}
+
+/// Writes buffers from `offset` on. How many bytes that were: fewer at the disk's end, and there ENOSPC. `stable`: it
+/// ends when they are on stable storage.
+pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>, stable: bool) -> Result<usize, Errno> {
+    let length = within(connection, offset, buffers.total_bytes());
+    if length == 0 {
+        return if buffers.total_bytes() == 0 { Ok(0) } else { Err(Errno(libc::ENOSPC)) };
+    }
+    let operation = Operation::Write { force_unit_access: stable };
+    connection.with_channel(|channel| {
+        in_chunks(connection, offset, length, |chunk| {
+            let fill = |channel: &Channel| {
+                buffers.parts(chunk.done, chunk.length, |at, address, count| {
+                    // SAFETY: the program has said that they are there.
+                    let from = unsafe { slice::from_raw_parts(address, count) };
+                    let into = channel.memory.slice(segment(chunk.skipped + at, count));
+                    into.expect("a chunk lies in the channel's memory").copy_from(from);
+                });
+            };
+            write_chunk(connection, channel, operation, &chunk, fill)
+        })
+    })
+}
+
+/// Makes zeros of a range.
+pub(crate) fn write_zeroes(connection: &Connection, offset: u64, length: u64, unmap: bool) -> Result<(), Errno> {
+    let block = u64::from(connection.geometry.logical_block_bytes);
+    let end = offset.checked_add(length).ok_or(Errno(libc::EINVAL))?;
+    let (first, last) = (offset.next_multiple_of(block).min(end), (end - end % block).max(offset));
+    if first < last {
+        let operation = Operation::WriteZeroes { length_bytes: last - first, may_unmap: unmap };
+        perform(connection, operation, first)?;
+        zero(connection, offset, first)?;
+        return zero(connection, last, end);
+    }
+    zero(connection, offset, end)
+}
+
+/// Makes zeros of a few bytes, which may be parts of blocks.
+fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
+    if from == to {
+        return Ok(());
+    }
+    let operation = Operation::Write { force_unit_access: false };
+    connection
+        .with_channel(|channel| {
+            in_chunks(connection, from, (to - from) as usize, |chunk| {
+                write_chunk(connection, channel, operation, &chunk, |channel| {
+                    let zeros = vec![0_u8; chunk.length];
+                    let into = channel.memory.slice(segment(chunk.skipped, chunk.length));
+                    into.expect("a chunk lies in the channel's memory").copy_from(&zeros);
+                })
+            })
+        })
+        .map(drop)
+}
+
+/// Has the disk do something that moves no bytes.
+pub(crate) fn perform(connection: &Connection, operation: Operation, offset_bytes: u64) -> Result<(), Errno> {
+    connection.with_channel(|channel| {
+        push(channel, operation, offset_bytes, &[])?;
+        drain(connection, channel)
+    })
+}
+
+/// So much of `length` bytes as lies within the disk.
+fn within(connection: &Connection, offset: u64, length: usize) -> usize {
+    let left = connection.geometry.capacity_bytes.saturating_sub(offset);
+    length.min(usize::try_from(left).unwrap_or(usize::MAX))
+}
+
+/// A part of a transfer that has room in a channel, and the blocks that it lies in.
+struct Chunk {
+    /// Bytes of the transfer before it, and in it.
+    done: usize,
+    length: usize,
+    blocks_from: u64,
+    blocks_bytes: usize,
+    /// Bytes of the first block before it.
+    skipped: usize,
+}
+
+impl Chunk {
+    fn is_whole_blocks(&self) -> bool {
+        self.length == self.blocks_bytes
+    }
+}
+
+/// Carries a transfer out in chunks. Where one fails, those before it count.
+fn in_chunks(
+    connection: &Connection,
+    offset: u64,
+    length: usize,
+    mut each: impl FnMut(Chunk) -> Result<(), Errno>,
+) -> Result<usize, Errno> {
+    let block = u64::from(connection.geometry.logical_block_bytes);
+    let mut done = 0;
+    while done < length {
+        let at = offset + done as u64;
+        let skipped = (at % block) as usize;
+        let length = (length - done).min(CHANNEL_BYTES - skipped);
+        // The capacity is whole blocks.
+        let blocks_bytes = (skipped + length).next_multiple_of(block as usize);
+        match each(Chunk { done, length, blocks_from: at - skipped as u64, blocks_bytes, skipped }) {
+            Ok(()) => done += length,
+            Err(error) => return if done == 0 { Err(error) } else { Ok(done) },
+        }
+    }
+    Ok(done)
+}
+
+/// Writes a chunk, whose bytes `fill` puts into the channel's memory. Of blocks that are written in part, the rest is
+/// read before, and nobody else writes meanwhile.
+fn write_chunk(
+    connection: &Connection,
+    channel: &mut Channel,
+    operation: Operation,
+    chunk: &Chunk,
+    fill: impl Fn(&Channel),
+) -> Result<(), Errno> {
+    let (_shared, _alone);
+    if chunk.is_whole_blocks() {
+        _shared = connection.whole_blocks.read();
+    } else {
+        _alone = connection.whole_blocks.write();
+        let block = connection.geometry.logical_block_bytes as usize;
+        transfer(connection, channel, Operation::Read, chunk.blocks_from, block)?;
+        if chunk.blocks_bytes > block {
+            let last = chunk.blocks_bytes - block;
+            let segment = segment(last, block);
+            push(channel, Operation::Read, chunk.blocks_from + last as u64, &[segment])?;
+            drain(connection, channel)?;
+        }
+    }
+    fill(channel);
+    transfer(connection, channel, operation, chunk.blocks_from, chunk.blocks_bytes)
+}
+
+/// Transfers blocks to or from the beginning of a channel's memory.
+fn transfer(
+    connection: &Connection,
+    channel: &mut Channel,
+    operation: Operation,
+    offset: u64,
+    length: usize,
+) -> Result<(), Errno> {
+    for at in (0..length).step_by(PIECE_BYTES) {
+        let segment = segment(at, PIECE_BYTES.min(length - at));
+        push(channel, operation, offset + at as u64, &[segment])?;
+    }
+    drain(connection, channel)
+}
+
+fn segment(offset: usize, length: usize) -> Segment {
+    Segment { region: 0, length_bytes: length as u32, offset_bytes: offset as u64 }
+}
+
+fn push(channel: &mut Channel, operation: Operation, offset_bytes: u64, segments: &[Segment]) -> Result<(), Errno> {
+    let request = Request { operation, offset_bytes, segments, token: 0 };
+    channel.queue.push(&request).map_err(|_| Errno(libc::EAGAIN))
+}
+
+/// Waits for all that the channel has under way; the first error counts.
+fn drain(connection: &Connection, channel: &mut Channel) -> Result<(), Errno> {
+    let Channel { queue, completions, .. } = channel;
+    completions.clear();
+    queue.drain(completions).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+    let failed = completions.iter().find_map(|completion| completion.result.err());
+    failed.map_or(Ok(()), |error| Err(connection.errno(error)))
+}
