@@ -44,6 +44,25 @@ fn calls_answer_as_they_do_for_a_block_device() {
     assert!(same(&disk, &expected));
 }
 
+/// The same of a disk of ours and, by glibc, of a file of the machine's.
+#[test]
+fn requests_that_nobody_waits_for_end_as_glibcs_do() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_aio", &["-lrt"]);
+    let (disk, before) = (yard.random("disk.img", BYTES, 13), yard.path("before"));
+    let contents = fs::read(&disk).unwrap();
+    fs::write(&before, &contents).unwrap();
+    let words = |name: &Path| {
+        [program.as_os_str(), name.as_ref(), BYTES.to_string().as_ref(), before.as_ref()].map(OsStr::to_owned)
+    };
+    run(Command::new(&program).args(&words(&disk)[1..])).succeeded();
+    let by_glibc = fs::read(&disk).unwrap();
+    fs::write(&disk, contents).unwrap();
+    let words = words(Path::new(NAME)).into_iter().chain(["forks".into()]);
+    run_without_leftovers(&mut on_disk(&disk, words)).succeeded();
+    assert!(by_glibc == fs::read(&disk).unwrap());
+}
+
 #[test]
 fn dd_copies_in_blocks_of_any_size() {
     let yard = Yard::new();
@@ -101,8 +120,9 @@ fn file_systems_are_made_filled_and_checked_by_name() {
 fn fio_verifies_what_several_processes_write() {
     let yard = Yard::new();
     let disk = yard.random("disk.img", BYTES, 7);
-    for engine in ["psync", "pvsync2", "sync"] {
+    for engine in ["psync", "pvsync2", "sync", "posixaio --iodepth=32"] {
         let engine = format!("--ioengine={engine}");
+        let engine = engine.split(' ');
         let words = [
             "fio",
             "--name=x",
@@ -113,8 +133,8 @@ fn fio_verifies_what_several_processes_write() {
             "--verify=crc32c",
             "--verify_state_save=0",
         ];
-        let several = ["--offset_increment=2m", "--numjobs=4", "--fsync=64", &engine];
-        run(&mut on_disk(&disk, words.iter().chain(&several))).succeeded();
+        let several = ["--offset_increment=2m", "--numjobs=4", "--fsync=64"];
+        run(&mut on_disk(&disk, words.into_iter().chain(several).chain(engine))).succeeded();
     }
 }
 

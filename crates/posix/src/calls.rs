@@ -1,6 +1,7 @@
 //! The calls of libc's that this library's take the place of. Each looks whether it is about a disk; if not, it is
 //! libc's, with the same arguments.
 
+mod aio;
 mod data;
 mod descriptors;
 mod names;

@@ -1,5 +1,6 @@
 //! A process's own way to a disk: made when it first needs it, and by its child anew.
 
+use crate::aio::Requests;
 use crate::errno::Errno;
 use crate::names::NAMES_MAX;
 use crate::own;
@@ -10,7 +11,7 @@ use std::error::Error;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -39,6 +40,10 @@ pub(crate) struct Connection {
     channels: Vec<Mutex<Option<Channel>>>,
     /// Which channel to try first.
     turn: AtomicUsize,
+    /// Those that nobody waits for, once there are some.
+    requests: OnceLock<Requests>,
+    /// Whether a thread tells of their ends.
+    has_teller: AtomicBool,
     /// Whoever writes a part of a block, and so reads the rest of it before, writes alone.
     pub(crate) whole_blocks: RwLock<()>,
 }
@@ -72,6 +77,12 @@ pub(crate) fn to(number: usize) -> Result<&'static Connection, Errno> {
     }
 }
 
+/// The connections that there are.
+pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
+    // SAFETY: each is null, or was leaked for ever.
+    CONNECTIONS.iter().filter_map(|connection| unsafe { connection.load(Ordering::Acquire).as_ref() })
+}
+
 /// In a child: those of its parent are nothing to it. Their descriptors are closed; what they have in memory stays as
 /// it is, as threads that are not there might have been in the middle of anything.
 pub(crate) fn forget_all() {
@@ -92,7 +103,15 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let opened = open_disk(&specification, &OpenOptions::default()).map_err(|error| failed(&error))?;
     let channels = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
-    Ok(Connection { opened, geometry, channels, turn: AtomicUsize::new(0), whole_blocks: RwLock::new(()) })
+    Ok(Connection {
+        opened,
+        geometry,
+        channels,
+        turn: AtomicUsize::new(0),
+        requests: OnceLock::new(),
+        has_teller: AtomicBool::new(false),
+        whole_blocks: RwLock::new(()),
+    })
 }
 
 /// Runs `run` so that threads that it starts take no signals: those are the program's.
@@ -131,9 +150,52 @@ impl Connection {
         self.channels[turn].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A queue of the disk's.
+    pub(crate) fn open_queue(&self, memory: &MemoryMap, depth: usize) -> std::io::Result<Box<dyn Queue>> {
+        self.opened.disk.open_queue(memory, depth)
+    }
+
+    /// Requests that nobody waits for.
+    pub(crate) fn requests(&self) -> Result<&Requests, Errno> {
+        if let Some(requests) = self.requests.get() {
+            return Ok(requests);
+        }
+        let _inside = Inside::enter();
+        let made = own::make(|| Requests::new(self)).map_err(|_| Errno(libc::EAGAIN))?;
+        // Another thread may have been sooner.
+        Ok(self.requests.get_or_init(|| made))
+    }
+
+    /// The same, if there have been any.
+    pub(crate) fn requests_made(&self) -> Option<&Requests> {
+        self.requests.get()
+    }
+
+    /// Has a thread tell of the ends of those requests after which somebody is to be told.
+    pub(crate) fn tell_of_ends(&'static self, requests: &'static Requests) {
+        if !requests.tells() || self.has_teller.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let tell = move || {
+            let _inside = Inside::enter();
+            loop {
+                let _ = requests.wait(self, None, || !requests.tells());
+                self.has_teller.store(false, Ordering::Release);
+                // More may have come meanwhile.
+                if !requests.tells() || self.has_teller.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
+        };
+        let started = without_signals(|| thread::Builder::new().name("blockyard-aio".to_owned()).spawn(tell));
+        if started.is_err() {
+            self.has_teller.store(false, Ordering::Release);
+        }
+    }
+
     fn new_channel(&self) -> std::io::Result<Channel> {
         let memory = MemoryMap::allocate(&[(0, CHANNEL_BYTES)]).map_err(std::io::Error::other)?;
-        let queue = self.opened.disk.open_queue(&memory, CHANNEL_BYTES / PIECE_BYTES)?;
+        let queue = self.open_queue(&memory, CHANNEL_BYTES / PIECE_BYTES)?;
         let completions = Vec::with_capacity(queue.depth());
         Ok(Channel { memory, queue, completions })
     }

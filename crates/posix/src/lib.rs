@@ -17,8 +17,10 @@
 //! is read without locks, and nothing that is found by it moves or is freed while somebody may look at it.
 #![allow(unreachable_pub, reason = "a shared library has no interface but its symbols")]
 
+mod aio;
 mod calls;
 mod connection;
+mod control_block;
 mod description;
 mod errno;
 mod names;

@@ -1,0 +1,401 @@
+//! Requests that a program does not wait for (POSIX AIO), of one process on one disk.
+//!
+//! Nobody works for them in the background: whoever asks how they stand, waits for one or makes another, takes back
+//! what the disk has done. A thread of this library's own does so only for as long as somebody wants to be told.
+//!
+//! The program's control block has the result, as glibc's has: so it is there for whoever looks, and it does not matter
+//! which library a request was made with.
+
+use crate::connection::{Connection, PIECE_BYTES};
+use crate::control_block::{ControlBlock, Notice};
+use crate::errno::Errno;
+use crate::transfer::{self, Buffers};
+use blockyard_block::{Completion, EventFd, MemoryMap, Operation, Queue, Request, Segment};
+use libc::c_int;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::slice;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Requests under way at most; a longer one is several.
+const SLOTS: usize = 1024;
+/// Bytes of one.
+const SLOT_BYTES: usize = 128 << 10;
+const _: () = assert!(SLOT_BYTES <= PIECE_BYTES);
+/// What a slot is for that is for nothing.
+const NONE: u16 = u16::MAX;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write {
+        stable: bool,
+    },
+    /// Once all that was asked for before is done, it is stable.
+    Flush,
+}
+
+/// A request: its block, what is asked for, and the descriptor.
+pub(crate) type Wanted = (ControlBlock, Kind, c_int);
+
+/// A control block's request, until it is done.
+struct Job {
+    block: ControlBlock,
+    kind: Kind,
+    descriptor: c_int,
+    /// Slots that the disk has, or that are to be given to it.
+    left: usize,
+    bytes: usize,
+    error: Option<Errno>,
+    /// Jobs are counted.
+    number: u64,
+    group: Option<Arc<Group>>,
+}
+
+/// A piece of a job, in the memory that the disk's server maps.
+#[derive(Clone, Copy)]
+struct Slot {
+    job: u16,
+    /// Where its bytes are in the program's buffer, and how many.
+    at: usize,
+    bytes: usize,
+}
+
+struct State {
+    memory: MemoryMap,
+    queue: Box<dyn Queue>,
+    slots: Vec<Slot>,
+    free_slots: Vec<u16>,
+    jobs: Vec<Option<Job>>,
+    free_jobs: Vec<u16>,
+    /// Those that wait for what was asked for before them, in their order.
+    flushes: Vec<u16>,
+    completions: Vec<Completion>,
+    /// Of the next job.
+    number: u64,
+    /// Jobs that are not done, and of them those after which somebody is told.
+    under_way: usize,
+    told: usize,
+}
+
+/// Requests of a list, after which somebody wants to be told.
+pub(crate) struct Group {
+    left: AtomicUsize,
+    notice: Notice,
+}
+
+impl Group {
+    /// One of so many requests.
+    pub(crate) fn new(count: usize, notice: Notice) -> Self {
+        Self { left: AtomicUsize::new(count), notice }
+    }
+
+    /// One of them is done, or was never made.
+    pub(crate) fn one_less(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.notice.give();
+        }
+    }
+}
+
+/// A disk's requests.
+pub(crate) struct Requests {
+    state: Mutex<State>,
+    /// As the state has them.
+    under_way: AtomicUsize,
+    told: AtomicUsize,
+    /// Threads that want the state while another waits with it, and what wakes that.
+    wanted: AtomicUsize,
+    interrupt: EventFd,
+}
+
+impl Requests {
+    pub(crate) fn new(connection: &Connection) -> std::io::Result<Self> {
+        let memory = MemoryMap::allocate(&[(0, SLOTS * SLOT_BYTES)]).map_err(std::io::Error::other)?;
+        let queue = connection.open_queue(&memory, SLOTS)?;
+        let all = || (0..SLOTS as u16).rev().collect::<Vec<_>>();
+        let state = State {
+            memory,
+            completions: Vec::with_capacity(queue.depth()),
+            queue,
+            slots: vec![Slot { job: NONE, at: 0, bytes: 0 }; SLOTS],
+            free_slots: all(),
+            jobs: (0..SLOTS).map(|_| None).collect(),
+            free_jobs: all(),
+            flushes: Vec::with_capacity(SLOTS),
+            number: 0,
+            under_way: 0,
+            told: 0,
+        };
+        let (under_way, told, wanted) = Default::default();
+        Ok(Self { state: Mutex::new(state), under_way, told, wanted, interrupt: EventFd::new()? })
+    }
+
+    /// The state, from whoever waits with it.
+    fn state(&self) -> MutexGuard<'_, State> {
+        match self.state.try_lock() {
+            Ok(state) => return state,
+            Err(TryLockError::Poisoned(error)) => return error.into_inner(),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        self.wanted.fetch_add(1, Ordering::AcqRel);
+        self.interrupt.ring();
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.wanted.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.interrupt.take();
+        }
+        state
+    }
+
+    /// Makes requests, all of which the disk is told of at once. Those that there is no room for are not made, and end
+    /// with EAGAIN: how many.
+    pub(crate) fn make(
+        &self,
+        connection: &Connection,
+        requests: impl Iterator<Item = Wanted>,
+        group: Option<&Arc<Group>>,
+    ) -> usize {
+        let mut state = self.state();
+        let mut refused = 0;
+        for (block, kind, descriptor) in requests {
+            if state.free_slots.is_empty() || state.free_jobs.is_empty() {
+                state.take_back(connection);
+            }
+            match state.begin(connection, block, kind, descriptor, group) {
+                Ok(true) => {}
+                // It is done already.
+                Ok(false) => {
+                    block.notice().give();
+                    if let Some(group) = group {
+                        group.one_less();
+                    }
+                }
+                Err(error) => {
+                    block.end(Err(error));
+                    refused += 1;
+                }
+            }
+        }
+        state.begin_flushes(connection);
+        let _ = state.queue.submit();
+        self.tell(&state);
+        refused
+    }
+
+    /// Takes back what is done, unless another thread is at it.
+    pub(crate) fn look(&self, connection: &Connection) {
+        if self.under_way.load(Ordering::Relaxed) > 0
+            && let Ok(mut state) = self.state.try_lock()
+        {
+            state.take_back(connection);
+            self.tell(&state);
+        }
+    }
+
+    /// Tells those who have not the state how much is under way.
+    fn tell(&self, state: &State) {
+        self.under_way.store(state.under_way, Ordering::Release);
+        self.told.store(state.told, Ordering::Release);
+    }
+
+    /// Waits until `is_done`, which is asked whenever something was taken back, or `deadline`. Whether it is.
+    pub(crate) fn wait(
+        &self,
+        connection: &Connection,
+        deadline: Option<Instant>,
+        is_done: impl Fn() -> bool,
+    ) -> Result<bool, Errno> {
+        loop {
+            let mut state = self.state();
+            state.take_back(connection);
+            self.tell(&state);
+            if is_done() {
+                return Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            if self.wanted.load(Ordering::Acquire) == 0 {
+                let events: [BorrowedFd<'_>; 1] = [self.interrupt.as_fd()];
+                let waited = state.queue.wait(&events, left);
+                waited.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+            }
+            drop(state);
+            // Whoever wants it gets it.
+            while self.wanted.load(Ordering::Acquire) > 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Whether anything is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether somebody wants to be told of a request that is under way.
+    pub(crate) fn tells(&self) -> bool {
+        self.told.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a request of a descriptor's is under way.
+    pub(crate) fn has_of(&self, descriptor: c_int) -> bool {
+        let state = self.state();
+        state.jobs.iter().flatten().any(|job| job.descriptor == descriptor)
+    }
+}
+
+impl State {
+    /// Begins a request: whether it is under way, or done at once.
+    fn begin(
+        &mut self,
+        connection: &Connection,
+        block: ControlBlock,
+        kind: Kind,
+        descriptor: c_int,
+        group: Option<&Arc<Group>>,
+    ) -> Result<bool, Errno> {
+        let geometry = &connection.geometry;
+        let (offset, length) = if kind == Kind::Flush { (0, 0) } else { (block.offset(), block.length()) };
+        let Ok(from) = u64::try_from(offset) else {
+            block.end(Err(Errno(libc::EINVAL)));
+            return Ok(false);
+        };
+        let room = usize::try_from(geometry.capacity_bytes.saturating_sub(from)).unwrap_or(usize::MAX);
+        let bytes = length.min(room);
+        let unit = geometry.logical_block_bytes as usize;
+        let is_whole = from.is_multiple_of(unit as u64) && bytes.is_multiple_of(unit);
+        if kind != Kind::Flush && (bytes == 0 || !is_whole) {
+            block.end(at_once(connection, block, kind, from));
+            return Ok(false);
+        }
+        let count = bytes.div_ceil(SLOT_BYTES);
+        let (Some(job), true) = (self.free_jobs.last().copied(), count <= self.free_slots.len()) else {
+            return Err(Errno(libc::EAGAIN));
+        };
+        self.free_jobs.pop();
+        block.begin();
+        let number = self.number;
+        self.number += 1;
+        let group = group.cloned();
+        let left = count.max(1);
+        self.under_way += 1;
+        self.told += usize::from(group.is_some() || block.notice().is_wanted());
+        self.jobs[usize::from(job)] = Some(Job { block, kind, descriptor, left, bytes, error: None, number, group });
+        if kind == Kind::Flush {
+            self.flushes.push(job);
+            return Ok(true);
+        }
+        for piece in 0..count {
+            let at = piece * SLOT_BYTES;
+            let bytes = SLOT_BYTES.min(bytes - at);
+            self.push(connection, job, Slot { job, at, bytes }, from + at as u64);
+        }
+        Ok(true)
+    }
+
+    /// Gives the disk a piece of a job's.
+    fn push(&mut self, connection: &Connection, job: u16, slot: Slot, offset_bytes: u64) {
+        let Some(index) = self.free_slots.pop() else { return };
+        self.slots[usize::from(index)] = slot;
+        let Some(Job { kind, block, .. }) = &self.jobs[usize::from(job)] else { return };
+        let segment = self.segment(index, slot.bytes);
+        let operation = match *kind {
+            Kind::Read => Operation::Read,
+            Kind::Flush => Operation::Flush,
+            Kind::Write { stable } => {
+                // SAFETY: the program has said that so many bytes are there until it is done.
+                let from = unsafe { slice::from_raw_parts(block.buffer().wrapping_add(slot.at), slot.bytes) };
+                self.memory.slice(segment).expect("a slot lies in the memory").copy_from(from);
+                Operation::Write { force_unit_access: stable }
+            }
+        };
+        let segments: &[Segment] = if operation == Operation::Flush { &[] } else { &[segment] };
+        let request = Request { operation, offset_bytes, segments, token: index.into() };
+        while self.queue.push(&request).is_err() {
+            // A session carries fewer than was asked for.
+            let _ = self.queue.submit();
+            let _ = self.queue.wait(&[], Some(Duration::from_millis(1)));
+            self.take_back(connection);
+        }
+    }
+
+    fn segment(&self, index: u16, bytes: usize) -> Segment {
+        Segment { region: 0, length_bytes: bytes as u32, offset_bytes: u64::from(index) * SLOT_BYTES as u64 }
+    }
+
+    /// Takes back what the disk has done.
+    fn take_back(&mut self, connection: &Connection) {
+        let before = self.under_way;
+        let mut completions = std::mem::take(&mut self.completions);
+        self.queue.reap(&mut completions);
+        for completion in completions.drain(..) {
+            let index = completion.token as u16;
+            let Slot { job: number, at, bytes } = self.slots[usize::from(index)];
+            self.free_slots.push(index);
+            let segment = self.segment(index, bytes);
+            let Some(job) = &mut self.jobs[usize::from(number)] else { continue };
+            match completion.result {
+                Err(error) => job.error = job.error.or(Some(connection.errno(error))),
+                Ok(()) if job.kind == Kind::Read => {
+                    // SAFETY: the program has said that there is room until it is done.
+                    let into = unsafe { slice::from_raw_parts_mut(job.block.buffer().wrapping_add(at), bytes) };
+                    self.memory.slice(segment).expect("a slot lies in the memory").copy_to(into);
+                }
+                Ok(()) => {}
+            }
+            job.left -= 1;
+            if job.left == 0
+                && let Some(job) = self.jobs[usize::from(number)].take()
+            {
+                self.free_jobs.push(number);
+                self.under_way -= 1;
+                self.told -= usize::from(job.end());
+            }
+        }
+        self.completions = completions;
+        if self.under_way < before {
+            self.begin_flushes(connection);
+            let _ = self.queue.submit();
+        }
+    }
+
+    /// Gives the disk those flushes that nothing is under way before.
+    fn begin_flushes(&mut self, connection: &Connection) {
+        while let Some(&flush) = self.flushes.first() {
+            let number = self.jobs[usize::from(flush)].as_ref().map_or(0, |job| job.number);
+            if self.free_slots.is_empty() || self.jobs.iter().flatten().any(|job| job.number < number) {
+                return;
+            }
+            self.flushes.remove(0);
+            self.push(connection, flush, Slot { job: flush, at: 0, bytes: 0 }, 0);
+        }
+    }
+}
+
+impl Job {
+    /// Tells the program that it is done. Whether it wanted to be told.
+    fn end(self) -> bool {
+        let notice = self.block.notice();
+        self.block.end(self.error.map_or(Ok(self.bytes), Err));
+        notice.give();
+        if let Some(group) = &self.group {
+            group.one_less();
+        }
+        self.group.is_some() || notice.is_wanted()
+    }
+}
+
+/// What is not whole blocks is done here and now.
+fn at_once(connection: &Connection, block: ControlBlock, kind: Kind, from: u64) -> Result<usize, Errno> {
+    let buffer = [libc::iovec { iov_base: block.buffer().cast(), iov_len: block.length() }];
+    let buffers = Buffers::new(&buffer)?;
+    match kind {
+        Kind::Read => transfer::read(connection, from, &buffers),
+        Kind::Write { stable } => transfer::write(connection, from, &buffers, stable),
+        Kind::Flush => Ok(0),
+    }
+}

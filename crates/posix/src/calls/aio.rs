@@ -1,0 +1,341 @@
+//! POSIX AIO (aio.h). Requests on other descriptors are glibc's.
+
+use crate::aio::{Group, Kind, Requests, Wanted};
+use crate::calls::OpenDisk;
+use crate::connection::{self, Connection};
+use crate::control_block::{ControlBlock, Notice};
+use crate::errno::{Errno, answer_int};
+use crate::next::next;
+use crate::table;
+use libc::{aiocb, c_int, sigevent, timespec};
+use std::slice;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+next! {
+    fn aio_read(block: *mut aiocb) -> c_int;
+    fn aio_write(block: *mut aiocb) -> c_int;
+    fn aio_fsync(operation: c_int, block: *mut aiocb) -> c_int;
+    fn aio_suspend(blocks: *const *const aiocb, count: c_int, timeout: *const timespec) -> c_int;
+    fn aio_cancel(descriptor: c_int, block: *mut aiocb) -> c_int;
+    fn lio_listio(mode: c_int, blocks: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
+}
+
+/// How often to look where requests of glibc's are waited for, too.
+const OFTEN: Duration = Duration::from_micros(100);
+
+/// A request on a disk: where, and what for.
+struct Asked {
+    connection: &'static Connection,
+    requests: &'static Requests,
+    kind: Kind,
+    descriptor: c_int,
+}
+
+/// What a block asks for, by `operation`; `None` if that is no disk's.
+fn asked(block: ControlBlock, operation: c_int) -> Option<Result<Asked, Errno>> {
+    let open = table::find(block.descriptor())?;
+    let asked = || {
+        let disk = OpenDisk::of(open)?;
+        let (connection, description) = (disk.connection, disk.mapped);
+        let description = description.get();
+        let may = match operation {
+            libc::LIO_READ => description.may_read(),
+            libc::LIO_WRITE => description.may_write(),
+            _ => true,
+        };
+        if !may {
+            return Err(Errno(libc::EBADF));
+        }
+        let kind = match operation {
+            libc::LIO_READ => Kind::Read,
+            libc::LIO_WRITE => Kind::Write { stable: disk.writes_stably() },
+            _ => Kind::Flush,
+        };
+        Ok(Asked { connection, requests: connection.requests()?, kind, descriptor: block.descriptor() })
+    };
+    Some(asked())
+}
+
+/// Makes one request, if it is a disk's. What is wrong with it is for aio_error(3) to say.
+fn made(block: *mut aiocb, operation: c_int) -> Option<Result<c_int, Errno>> {
+    if block.is_null() {
+        return None;
+    }
+    // SAFETY: the program's, as of aio_read(3).
+    let block = unsafe { ControlBlock::new(block) };
+    let asked = asked(block, operation)?;
+    if operation != SYNCS && block.priority() < 0 {
+        return Some(Err(Errno(libc::EINVAL)));
+    }
+    Some(match asked {
+        Ok(Asked { connection, requests, kind, descriptor }) => {
+            let request = [(block, kind, descriptor)].into_iter();
+            let refused = requests.make(connection, request, None);
+            connection.tell_of_ends(requests);
+            if refused > 0 { Err(Errno(libc::EAGAIN)) } else { Ok(0) }
+        }
+        Err(error) => {
+            block.end(Err(error));
+            block.notice().give();
+            Ok(0)
+        }
+    })
+}
+
+/// No operation of a list's.
+const SYNCS: c_int = -1;
+
+/// Takes back what is done, of all disks.
+fn look() {
+    for connection in connection::all() {
+        if let Some(requests) = connection.requests_made() {
+            requests.look(connection);
+        }
+    }
+}
+
+/// The blocks of a list that are there.
+///
+/// # Safety
+/// As of lio_listio(3): the list has so many.
+unsafe fn listed(blocks: *const *mut aiocb, count: c_int) -> Result<Vec<ControlBlock>, Errno> {
+    let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
+    if count == 0 || blocks.is_null() {
+        return Ok(Vec::new());
+    }
+    // SAFETY: the caller's.
+    let blocks = unsafe { slice::from_raw_parts(blocks, count) };
+    // SAFETY: the caller's.
+    Ok(blocks.iter().filter(|block| !block.is_null()).map(|block| unsafe { ControlBlock::new(*block) }).collect())
+}
+
+/// Waits until a block of these is done, or `deadline`: whether one is.
+fn suspended(blocks: &[ControlBlock], deadline: Option<Instant>) -> Result<bool, Errno> {
+    let is_done = || blocks.is_empty() || blocks.iter().any(|block| block.status() != libc::EINPROGRESS);
+    if is_done() {
+        return Ok(true);
+    }
+    let all_ours = blocks.iter().all(|block| table::find(block.descriptor()).is_some());
+    let busy: Vec<_> =
+        connection::all().filter_map(|connection| Some((connection, connection.requests_made()?))).collect();
+    let mut busy = busy.into_iter().filter(|(_, requests)| requests.is_busy());
+    if let (true, Some((connection, requests)), None) = (all_ours, busy.next(), busy.next()) {
+        return requests.wait(connection, deadline, is_done);
+    }
+    loop {
+        look();
+        if is_done() {
+            return Ok(true);
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Ok(false);
+        }
+        thread::sleep(OFTEN);
+    }
+}
+
+/// Makes the requests of a list, and waits for all of them or has somebody told.
+fn made_of_list(blocks: Vec<ControlBlock>, mode: c_int, event: *const sigevent) -> Result<c_int, Errno> {
+    let waits = match mode {
+        libc::LIO_WAIT => true,
+        libc::LIO_NOWAIT => false,
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    let blocks: Vec<_> = blocks.into_iter().filter(|block| block.operation() != libc::LIO_NOP).collect();
+    // SAFETY: the program's, as of lio_listio(3).
+    let notice = if waits { Notice::Nobody } else { unsafe { Notice::of(event) } };
+    // One more, so that it does not end before all are made.
+    let group = notice.is_wanted().then(|| Arc::new(Group::new(blocks.len() + 1, notice)));
+    let less = || group.iter().for_each(|group| group.one_less());
+    let mut refused = 0;
+    let mut theirs = Vec::new();
+    let mut ours: Vec<(&Connection, &Requests, Vec<Wanted>)> = Vec::new();
+    for &block in &blocks {
+        match asked(block, block.operation()) {
+            None => theirs.push(block),
+            Some(Ok(Asked { connection, requests, kind, descriptor })) => {
+                match ours.iter_mut().find(|(_, known, _)| std::ptr::eq(*known, requests)) {
+                    Some((_, _, list)) => list.push((block, kind, descriptor)),
+                    None => ours.push((connection, requests, vec![(block, kind, descriptor)])),
+                }
+            }
+            Some(Err(error)) => {
+                block.end(Err(error));
+                block.notice().give();
+                less();
+            }
+        }
+    }
+    for (connection, requests, list) in ours {
+        let not_made = requests.make(connection, list.into_iter(), group.as_ref());
+        (0..not_made).for_each(|_| less());
+        refused += not_made;
+        connection.tell_of_ends(requests);
+    }
+    for &block in &theirs {
+        // SAFETY: the program's block.
+        let made = unsafe {
+            match block.operation() {
+                libc::LIO_READ => aio_read(block.address()),
+                _ => aio_write(block.address()),
+            }
+        };
+        if made != 0 {
+            refused += 1;
+        }
+    }
+    if let (Some(group), false) = (group.clone(), theirs.is_empty()) {
+        let theirs_end = move || {
+            for block in theirs {
+                while block.status() == libc::EINPROGRESS {
+                    thread::sleep(OFTEN);
+                }
+                group.one_less();
+            }
+        };
+        let _ = thread::Builder::new().name("blockyard-aio".to_owned()).spawn(theirs_end);
+    }
+    less();
+    if waits {
+        for block in &blocks {
+            while block.status() == libc::EINPROGRESS {
+                suspended(slice::from_ref(block), None)?;
+            }
+        }
+        let failed = |block: &ControlBlock| block.status() != 0;
+        if refused == 0 && blocks.iter().any(failed) {
+            return Err(Errno(libc::EIO));
+        }
+    }
+    if refused > 0 { Err(Errno(libc::EAGAIN)) } else { Ok(0) }
+}
+
+/// What aio_cancel(3) can do: what the disk has, it does.
+fn cancelled(descriptor: c_int, block: *mut aiocb) -> Option<Result<c_int, Errno>> {
+    let open = table::find(descriptor)?;
+    Some(OpenDisk::of(open).and_then(|disk| {
+        look();
+        let under_way = match block.is_null() {
+            true => disk.connection.requests_made().is_some_and(|requests| requests.has_of(descriptor)),
+            false => {
+                // SAFETY: the program's, as of aio_cancel(3).
+                let block = unsafe { ControlBlock::new(block) };
+                if block.descriptor() != descriptor {
+                    return Err(Errno(libc::EINVAL));
+                }
+                block.status() == libc::EINPROGRESS
+            }
+        };
+        Ok(if under_way { libc::AIO_NOTCANCELED } else { libc::AIO_ALLDONE })
+    }))
+}
+
+/// A time from now on, as of aio_suspend(3).
+fn deadline(timeout: *const timespec) -> Result<Option<Instant>, Errno> {
+    // SAFETY: the program's.
+    let Some(timeout) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
+    let seconds = u64::try_from(timeout.tv_sec).map_err(|_| Errno(libc::EINVAL))?;
+    let nanoseconds = u32::try_from(timeout.tv_nsec).ok().filter(|nanoseconds| *nanoseconds < 1_000_000_000);
+    let wait = Duration::new(seconds, nanoseconds.ok_or(Errno(libc::EINVAL))?);
+    // Later than the end of time is never.
+    Ok(Instant::now().checked_add(wait))
+}
+
+fn suspended_list(blocks: Vec<ControlBlock>, timeout: *const timespec) -> Result<c_int, Errno> {
+    match suspended(&blocks, deadline(timeout)?)? {
+        true => Ok(0),
+        false => Err(Errno(libc::EAGAIN)),
+    }
+}
+
+/// Functions of the program's with two names each: of 64 bits, they are one.
+macro_rules! calls {
+    ($(fn $name:ident, $long_name:ident($($argument:ident: $type:ty),*) -> $result:ty { $body:expr })*) => {
+        mod symbols {
+            use super::*;
+
+            $(
+                /// # Safety
+                /// As libc's.
+                #[unsafe(no_mangle)]
+                unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+                    $body
+                }
+
+                /// # Safety
+                /// As libc's.
+                #[unsafe(no_mangle)]
+                unsafe extern "C" fn $long_name($($argument: $type),*) -> $result {
+                    $body
+                }
+            )*
+        }
+    };
+}
+
+calls! {
+    fn aio_read, aio_read64(block: *mut aiocb) -> c_int {
+        match made(block, libc::LIO_READ) {
+            Some(made) => answer_int(made),
+            // SAFETY: the caller's.
+            None => unsafe { super::aio_read(block) },
+        }
+    }
+    fn aio_write, aio_write64(block: *mut aiocb) -> c_int {
+        match made(block, libc::LIO_WRITE) {
+            Some(made) => answer_int(made),
+            // SAFETY: the caller's.
+            None => unsafe { super::aio_write(block) },
+        }
+    }
+    fn aio_fsync, aio_fsync64(operation: c_int, block: *mut aiocb) -> c_int {
+        match matches!(operation, libc::O_SYNC | libc::O_DSYNC).then(|| made(block, SYNCS)).flatten() {
+            Some(made) => answer_int(made),
+            // SAFETY: the caller's.
+            None => unsafe { super::aio_fsync(operation, block) },
+        }
+    }
+    fn aio_error, aio_error64(block: *const aiocb) -> c_int {
+        {
+            // SAFETY: the program's; whichever library has made its request, the block has the answer.
+            let block = unsafe { ControlBlock::new(block.cast_mut()) };
+            if block.status() == libc::EINPROGRESS {
+                look();
+            }
+            block.status()
+        }
+    }
+    fn aio_return, aio_return64(block: *mut aiocb) -> isize {
+        // SAFETY: the program's.
+        unsafe { ControlBlock::new(block) }.result()
+    }
+    fn aio_suspend, aio_suspend64(blocks: *const *const aiocb, count: c_int, timeout: *const timespec) -> c_int {
+        // SAFETY: the program's.
+        match unsafe { listed(blocks.cast(), count) } {
+            Ok(list) if list.iter().all(|block| table::find(block.descriptor()).is_none()) => {
+                // SAFETY: the caller's.
+                unsafe { super::aio_suspend(blocks, count, timeout) }
+            }
+            list => answer_int(list.and_then(|list| suspended_list(list, timeout))),
+        }
+    }
+    fn aio_cancel, aio_cancel64(descriptor: c_int, block: *mut aiocb) -> c_int {
+        match cancelled(descriptor, block) {
+            Some(cancelled) => answer_int(cancelled),
+            // SAFETY: the caller's.
+            None => unsafe { super::aio_cancel(descriptor, block) },
+        }
+    }
+    fn lio_listio, lio_listio64(mode: c_int, blocks: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int {
+        // SAFETY: the program's.
+        match unsafe { listed(blocks, count) } {
+            Ok(list) if list.iter().all(|block| table::find(block.descriptor()).is_none()) => {
+                // SAFETY: the caller's.
+                unsafe { super::lio_listio(mode, blocks, count, event) }
+            }
+            list => answer_int(list.and_then(|list| made_of_list(list, mode, event))),
+        }
+    }
+}
