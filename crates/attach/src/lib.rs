@@ -15,7 +15,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::{Resource, getrlimit};
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
@@ -123,6 +123,8 @@ impl Attachment {
         for (index, Attached { name, disk }) in disks.into_iter().enumerate() {
             let socket = directory.path().join(index.to_string());
             let listener = UnixListener::bind(&socket).context("making a socket")?;
+            // What programs lock of the disk, they lock there (crates/posix/src/locks.rs).
+            File::create_new(socket.with_extension("lock")).context("making a file")?;
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
             }

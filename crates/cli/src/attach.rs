@@ -26,7 +26,7 @@ use std::thread;
 /// that they execute. No other program sees the name.
 ///
 /// Programs that are linked statically, or have more rights than who starts them, are refused, and so are mappings of
-/// the disk, asynchronous I/O of the kernel's (io_uring, libaio; POSIX AIO works) and locks.
+/// the disk, asynchronous I/O of the kernel's (io_uring, libaio; POSIX AIO works) and flock.
 #[derive(Args)]
 pub struct AttachArgs {
     /// A disk, [kind:]path[,key=value...], and the name that the program opens it by; then another such pair.

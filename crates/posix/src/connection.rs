@@ -2,12 +2,14 @@
 
 use crate::aio::Requests;
 use crate::errno::Errno;
+use crate::locks;
 use crate::names::NAMES_MAX;
 use crate::own;
 use crate::setup::{Inside, disk};
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, RequestError, explain};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use std::error::Error;
+use std::fs::File;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -37,6 +39,10 @@ pub(crate) struct Channel {
 pub(crate) struct Connection {
     opened: OpenDisk,
     pub(crate) geometry: Geometry,
+    /// The file of its locks, if whoever serves it has made one.
+    pub(crate) locks: Option<File>,
+    /// Whether the program has had some.
+    pub(crate) has_locked: AtomicBool,
     channels: Vec<Mutex<Option<Channel>>>,
     /// Which channel to try first.
     turn: AtomicUsize,
@@ -77,6 +83,12 @@ pub(crate) fn to(number: usize) -> Result<&'static Connection, Errno> {
     }
 }
 
+/// The connection to the disk of that number, if there is one.
+pub(crate) fn there(number: usize) -> Option<&'static Connection> {
+    // SAFETY: it is null, or was leaked for ever.
+    unsafe { CONNECTIONS.get(number)?.load(Ordering::Acquire).as_ref() }
+}
+
 /// The connections that there are.
 pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
     // SAFETY: each is null, or was leaked for ever.
@@ -103,9 +115,13 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let opened = open_disk(&specification, &OpenOptions::default()).map_err(|error| failed(&error))?;
     let channels = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
+    let locks = named.disk.strip_prefix("session:").map(|socket| format!("{socket}{}", locks::ENDING));
+    let locks = locks.and_then(|path| File::options().read(true).write(true).open(path).ok());
     Ok(Connection {
         opened,
         geometry,
+        locks,
+        has_locked: AtomicBool::new(false),
         channels,
         turn: AtomicUsize::new(0),
         requests: OnceLock::new(),

@@ -7,6 +7,12 @@ use libc::{c_int, c_long};
 pub(crate) struct Errno(pub(crate) c_int);
 
 impl Errno {
+    /// The one of this thread's last call.
+    pub(crate) fn last() -> Self {
+        // SAFETY: every thread has one.
+        Self(unsafe { *libc::__errno_location() })
+    }
+
     pub(crate) fn set(self) {
         // SAFETY: every thread has one.
         unsafe { *libc::__errno_location() = self.0 };

@@ -23,6 +23,7 @@ mod connection;
 mod control_block;
 mod description;
 mod errno;
+mod locks;
 mod names;
 mod next;
 mod own;

@@ -5,8 +5,9 @@
 //! gone in a child.
 
 use crate::errno::Errno;
+use crate::locks;
 use libc::c_int;
-use rustix::fs::{Dir, Mode, OFlags, open};
+use rustix::fs::{Dir, Mode, OFlags, open, readlink};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -46,7 +47,8 @@ pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
     }
     let result = run();
     drop(below);
-    for descriptor in all_from(first).into_iter().filter(|descriptor| !before.contains(descriptor)) {
+    let is_new = |descriptor: &c_int| !before.contains(descriptor) && is_of_connections(*descriptor);
+    for descriptor in all_from(first).into_iter().filter(is_new) {
         let index = descriptor as usize;
         if let Some(bits) = OWN.get(index / 64) {
             bits.fetch_or(1 << (index % 64), Ordering::Relaxed);
@@ -54,6 +56,17 @@ pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
         }
     }
     result
+}
+
+/// Whether it is such as connections have. Another thread may have opened something meanwhile, which has a high number
+/// then: a file, a directory or a pipe stays its own.
+fn is_of_connections(descriptor: c_int) -> bool {
+    const KINDS: [&[u8]; 3] = [b"socket:", b"anon_inode:[eventfd]", b"/memfd:"];
+    let link = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new());
+    link.is_ok_and(|link| {
+        let link = link.as_bytes();
+        KINDS.iter().any(|kind| link.starts_with(kind)) || link.ends_with(locks::ENDING.as_bytes())
+    })
 }
 
 /// This process's descriptors from `first` on.

@@ -93,8 +93,8 @@ const PROGRAMS: [&str; 46] = [
     "xfs_repair",
 ];
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-/// Files that they read.
-const FILES: [&str; 1] = ["/etc/mke2fs.conf"];
+/// Files that they read; cryptsetup's threads want the library when they end.
+const FILES: [&str; 2] = ["/etc/mke2fs.conf", "/lib/x86_64-linux-gnu/libgcc_s.so.1"];
 
 /// Adds it to `archive`.
 ///

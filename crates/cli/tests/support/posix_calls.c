@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -166,6 +167,39 @@ static void streams(void)
 	CHECK(!fopen(name, "wx") && errno == EEXIST);
 }
 
+/* Whether a child can lock these bytes; whoever has them, if not. */
+static int locks_in_child(int disk, off_t from, off_t bytes, pid_t holder)
+{
+	pid_t child = fork();
+	if (child == 0) {
+		struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = from, .l_len = bytes }, found = lock;
+		int answer = fcntl(disk, F_SETLK, &lock);
+		CHECK(answer == 0 || errno == EAGAIN || errno == EACCES);
+		if (answer != 0)
+			CHECK(fcntl(disk, F_GETLK, &found) == 0 && found.l_type == F_WRLCK && found.l_pid == holder);
+		_exit(answer == 0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static void locks(void)
+{
+	int disk = open(name, O_RDWR), other = open(name, O_RDONLY);
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_start = -10, .l_len = 10 };
+	CHECK(lseek(disk, 1000, SEEK_SET) == 1000 && fcntl(disk, F_SETLK, &lock) == 0);
+	CHECK(!locks_in_child(disk, 995, 1, getpid()) && locks_in_child(disk, 1000, 1, 0) && locks_in_child(disk, 0, 990, 0));
+	lock.l_type = F_UNLCK;
+	CHECK(fcntl(disk, F_SETLK, &lock) == 0 && locks_in_child(disk, 995, 1, 0));
+	FAILS(fcntl(other, F_SETLK, &(struct flock){ .l_type = F_WRLCK }), EBADF);
+	CHECK(lockf(disk, F_TLOCK, 5) == 0 && lockf(disk, F_TEST, 5) == 0 && !locks_in_child(disk, 1004, 1, getpid()));
+	/* As POSIX says, closing any descriptor of a file takes all of the process's locks of it away. */
+	CHECK(close(other) == 0 && locks_in_child(disk, 1004, 1, 0));
+	FAILS(flock(disk, LOCK_EX), ENOLCK);
+	CHECK(close(disk) == 0);
+}
+
 static void copies(void)
 {
 	int disk = open(name, O_RDONLY), file = memfd_create("copy", 0);
@@ -236,6 +270,7 @@ int main(int count, char **arguments)
 	look();
 	streams();
 	standard_streams();
+	locks();
 	copies();
 	races();
 	/* What the disk is to be now. */

@@ -3,7 +3,7 @@
 use crate::calls::{OpenDisk, data, disk, duplicated};
 use crate::errno::{Errno, answer_int};
 use crate::next::next;
-use crate::{own, setup, stat, table, transfer};
+use crate::{connection, locks, own, setup, stat, table, transfer};
 use blockyard_block::Operation;
 use libc::{c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +37,7 @@ mod symbols {
         if own::is_own(descriptor) && !setup::is_inside() {
             return answer_int::<c_int>(Err(Errno(libc::EBADF)));
         }
+        release_locks(descriptor);
         // First, as the number may be another's as soon as it is closed.
         table::remove(descriptor);
         // SAFETY: the caller's.
@@ -123,7 +124,7 @@ mod symbols {
     #[unsafe(no_mangle)]
     unsafe extern "C" fn lockf(descriptor: c_int, command: c_int, length: i64) -> c_int {
         let disk = disk!(descriptor, super::lockf(descriptor, command, length));
-        answer_int(disk.and(NO_LOCKS))
+        answer_int(disk.and_then(|disk| section_locked(&disk, command, length)))
     }
 
     /// # Safety
@@ -215,8 +216,58 @@ fn duplicated_to(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> c
     if own::is_own(to) { answer_int::<c_int>(Err(own::TAKEN)) } else { duplicated(from, duplicate()) }
 }
 
-/// Locks between programs are not there yet.
+/// Locks of an open file description: processes that share it would have to share them.
 const NO_LOCKS: Result<c_int, Errno> = Err(Errno(libc::ENOLCK));
+
+/// Whoever closes a descriptor of a file has no record locks of it any more.
+fn release_locks(descriptor: c_int) {
+    let Some(open) = table::find(descriptor) else { return };
+    if let Some(connection) = connection::there(open.mapped().get().disk())
+        && connection.has_locked.load(Ordering::Relaxed)
+    {
+        locks::release(connection);
+    }
+}
+
+/// Locks or unlocks records.
+fn locked(disk: &OpenDisk, command: c_int, lock: *mut libc::flock) -> Result<c_int, Errno> {
+    let description = disk.mapped.get();
+    // SAFETY: the program's, as of fcntl(2).
+    let kind = unsafe { lock.as_ref() }.map(|lock| c_int::from(lock.l_type));
+    let may = match kind {
+        _ if command == libc::F_GETLK => true,
+        Some(libc::F_RDLCK) => description.may_read(),
+        Some(libc::F_WRLCK) => description.may_write(),
+        _ => true,
+    };
+    if !may {
+        return Err(Errno(libc::EBADF));
+    }
+    disk.connection.has_locked.store(true, Ordering::Relaxed);
+    locks::control(disk.connection, description.place.load(Ordering::Acquire), command, lock)
+}
+
+/// As lockf(3), from where the descriptor stands.
+fn section_locked(disk: &OpenDisk, command: c_int, length: i64) -> Result<c_int, Errno> {
+    // SAFETY: all of it is numbers.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_whence, lock.l_len, lock.l_type) = (libc::SEEK_CUR as i16, length, libc::F_WRLCK as i16);
+    match command {
+        libc::F_LOCK => locked(disk, libc::F_SETLKW, &mut lock),
+        libc::F_TLOCK => locked(disk, libc::F_SETLK, &mut lock),
+        libc::F_ULOCK => {
+            lock.l_type = libc::F_UNLCK as i16;
+            locked(disk, libc::F_SETLK, &mut lock)
+        }
+        libc::F_TEST => {
+            locked(disk, libc::F_GETLK, &mut lock)?;
+            // SAFETY: it cannot fail.
+            let is_free = c_int::from(lock.l_type) == libc::F_UNLCK || lock.l_pid == unsafe { libc::getpid() };
+            if is_free { Ok(0) } else { Err(Errno(libc::EACCES)) }
+        }
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
 
 /// What fcntl(2) says of a disk, where that is not what the kernel says.
 fn controlled(descriptor: c_int, command: c_int, argument: usize) -> Option<c_int> {
@@ -240,7 +291,8 @@ fn controlled(descriptor: c_int, command: c_int, argument: usize) -> Option<c_in
             description.set_flags(argument as c_int);
             0
         }
-        _ => answer_int(NO_LOCKS),
+        libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => answer_int(NO_LOCKS),
+        _ => answer_int(OpenDisk::of(open).and_then(|disk| locked(&disk, command, argument as *mut libc::flock))),
     })
 }
 
