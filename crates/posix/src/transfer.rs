@@ -2,9 +2,11 @@
 
 use crate::connection::{CHANNEL_BYTES, Channel, Connection, PIECE_BYTES};
 use crate::errno::Errno;
-use blockyard_block::{Operation, Request, Segment};
+use blockyard_block::{MemoryMap, Operation, Request, Segment};
 use libc::iovec;
-use std::slice;
+use std::ops::Range;
+use std::{io, slice};
+use vm_memory::VolatileSlice;
 
 /// Memory of the program's, which it has said is there.
 #[derive(Clone, Copy, Debug)]
@@ -59,14 +61,17 @@ pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>) 
     }
     connection.with_channel(|channel| {
         in_chunks(connection, offset, length, |chunk| {
-            transfer(connection, channel, Operation::Read, chunk.blocks_from, chunk.blocks_bytes)?;
-            buffers.parts(chunk.done, chunk.length, |at, address, count| {
-                // SAFETY: the program has said that there is room.
-                let into = unsafe { slice::from_raw_parts_mut(address, count) };
-                let from = channel.memory.slice(segment(chunk.skipped + at, count));
-                from.expect("a chunk lies in the channel's memory").copy_to(into);
-            });
-            Ok(())
+            // While the disk reads the others.
+            let take = |memory: &MemoryMap, piece: Range<usize>| {
+                let Some((skip, range)) = chunk.part(&piece) else { return };
+                buffers.parts(skip, range.len(), |at, address, count| {
+                    // SAFETY: the program has said that there is room.
+                    let into = unsafe { slice::from_raw_parts_mut(address, count) };
+                    within_memory(memory, range.start + at, count).copy_to(into);
+                });
+            };
+            let blocks = (chunk.blocks_from, chunk.blocks_bytes);
+            transfer(connection, channel, Operation::Read, blocks, |_, _| {}, take)
         })
     })
 }
@@ -81,12 +86,12 @@ pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>,
     let operation = Operation::Write { force_unit_access: stable };
     connection.with_channel(|channel| {
         in_chunks(connection, offset, length, |chunk| {
-            let fill = |channel: &Channel| {
-                buffers.parts(chunk.done, chunk.length, |at, address, count| {
+            let fill = |memory: &MemoryMap, piece: Range<usize>| {
+                let Some((skip, range)) = chunk.part(&piece) else { return };
+                buffers.parts(skip, range.len(), |at, address, count| {
                     // SAFETY: the program has said that they are there.
                     let from = unsafe { slice::from_raw_parts(address, count) };
-                    let into = channel.memory.slice(segment(chunk.skipped + at, count));
-                    into.expect("a chunk lies in the channel's memory").copy_from(from);
+                    within_memory(memory, range.start + at, count).copy_from(from);
                 });
             };
             write_chunk(connection, channel, operation, &chunk, fill)
@@ -117,10 +122,10 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
     connection
         .with_channel(|channel| {
             in_chunks(connection, from, (to - from) as usize, |chunk| {
-                write_chunk(connection, channel, operation, &chunk, |channel| {
-                    let zeros = vec![0_u8; chunk.length];
-                    let into = channel.memory.slice(segment(chunk.skipped, chunk.length));
-                    into.expect("a chunk lies in the channel's memory").copy_from(&zeros);
+                write_chunk(connection, channel, operation, &chunk, |memory, piece| {
+                    if let Some((_, range)) = chunk.part(&piece) {
+                        within_memory(memory, range.start, range.len()).copy_from(&vec![0_u8; range.len()]);
+                    }
                 })
             })
         })
@@ -130,7 +135,7 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
 /// Has the disk do something that moves no bytes.
 pub(crate) fn perform(connection: &Connection, operation: Operation, offset_bytes: u64) -> Result<(), Errno> {
     connection.with_channel(|channel| {
-        push(channel, operation, offset_bytes, &[])?;
+        push(channel, operation, offset_bytes, &[], 0)?;
         drain(connection, channel)
     })
 }
@@ -155,6 +160,12 @@ struct Chunk {
 impl Chunk {
     fn is_whole_blocks(&self) -> bool {
         self.length == self.blocks_bytes
+    }
+
+    /// What of a piece of its blocks is the program's: where that is in its buffers, and in the blocks.
+    fn part(&self, piece: &Range<usize>) -> Option<(usize, Range<usize>)> {
+        let range = piece.start.max(self.skipped)..piece.end.min(self.skipped + self.length);
+        (range.start < range.end).then(|| (self.done + range.start - self.skipped, range))
     }
 }
 
@@ -188,7 +199,7 @@ fn write_chunk(
     channel: &mut Channel,
     operation: Operation,
     chunk: &Chunk,
-    fill: impl Fn(&Channel),
+    fill: impl Fn(&MemoryMap, Range<usize>),
 ) -> Result<(), Errno> {
     let (_shared, _alone);
     if chunk.is_whole_blocks() {
@@ -196,39 +207,71 @@ fn write_chunk(
     } else {
         _alone = connection.whole_blocks.write();
         let block = connection.geometry.logical_block_bytes as usize;
-        transfer(connection, channel, Operation::Read, chunk.blocks_from, block)?;
-        if chunk.blocks_bytes > block {
-            let last = chunk.blocks_bytes - block;
-            let segment = segment(last, block);
-            push(channel, Operation::Read, chunk.blocks_from + last as u64, &[segment])?;
-            drain(connection, channel)?;
+        for at in [0, chunk.blocks_bytes - block].into_iter().take(chunk.blocks_bytes / block) {
+            push(channel, Operation::Read, chunk.blocks_from + at as u64, &[segment(at, block)], 0)?;
         }
+        drain(connection, channel)?;
     }
-    fill(channel);
-    transfer(connection, channel, operation, chunk.blocks_from, chunk.blocks_bytes)
+    transfer(connection, channel, operation, (chunk.blocks_from, chunk.blocks_bytes), fill, |_, _| {})
 }
 
-/// Transfers blocks to or from the beginning of a channel's memory.
+/// Transfers blocks to or from the beginning of a channel's memory. `before` is called with each piece before the disk
+/// has it, and `after` when it is done: meanwhile the disk has others.
 fn transfer(
     connection: &Connection,
     channel: &mut Channel,
     operation: Operation,
-    offset: u64,
-    length: usize,
+    (offset, length): (u64, usize),
+    before: impl Fn(&MemoryMap, Range<usize>),
+    after: impl Fn(&MemoryMap, Range<usize>),
 ) -> Result<(), Errno> {
-    for at in (0..length).step_by(PIECE_BYTES) {
-        let segment = segment(at, PIECE_BYTES.min(length - at));
-        push(channel, operation, offset + at as u64, &[segment])?;
+    let piece = |index: u64| {
+        let at = index as usize * PIECE_BYTES;
+        at..(at + PIECE_BYTES).min(length)
+    };
+    let failed = |error: io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
+    for index in 0..length.div_ceil(PIECE_BYTES) as u64 {
+        let range = piece(index);
+        before(&channel.memory, range.clone());
+        push(channel, operation, offset + range.start as u64, &[segment(range.start, range.len())], index)?;
+        channel.queue.submit().map_err(failed)?;
     }
-    drain(connection, channel)
+    let mut first_error = None;
+    while channel.queue.in_flight() > 0 {
+        let Channel { memory, queue, completions } = &mut *channel;
+        completions.clear();
+        queue.reap(completions);
+        for completion in completions.iter() {
+            match completion.result {
+                Ok(()) => after(memory, piece(completion.token)),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        if completions.is_empty() {
+            queue.wait(&[], None).map_err(failed)?;
+        }
+        queue.submit().map_err(failed)?;
+    }
+    first_error.map_or(Ok(()), |error| Err(connection.errno(error)))
+}
+
+/// A part of a channel's memory.
+fn within_memory(memory: &MemoryMap, offset: usize, length: usize) -> VolatileSlice<'_> {
+    memory.slice(segment(offset, length)).expect("a chunk lies in the channel's memory")
 }
 
 fn segment(offset: usize, length: usize) -> Segment {
     Segment { region: 0, length_bytes: length as u32, offset_bytes: offset as u64 }
 }
 
-fn push(channel: &mut Channel, operation: Operation, offset_bytes: u64, segments: &[Segment]) -> Result<(), Errno> {
-    let request = Request { operation, offset_bytes, segments, token: 0 };
+fn push(
+    channel: &mut Channel,
+    operation: Operation,
+    offset_bytes: u64,
+    segments: &[Segment],
+    token: u64,
+) -> Result<(), Errno> {
+    let request = Request { operation, offset_bytes, segments, token };
     channel.queue.push(&request).map_err(|_| Errno(libc::EAGAIN))
 }
 
