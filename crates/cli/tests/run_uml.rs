@@ -439,7 +439,11 @@ fn a_root_in_an_encrypted_volume_group_opens_with_its_key() {
     fs::write(&words, lines).unwrap();
     image(&["script"], &[&words, "-a".as_ref(), &disk]);
     run(&mut on_uml(&disk)).failed(1, &["vda1 is encrypted (LUKS): give its key with --key-file or --key"]);
-    run(on_uml(&disk).args(["--key", "vda1:key:hush"])).failed(2, &["others see a command's arguments"]);
+    for more in [&[][..], &["--print-config"]] {
+        let outcome = run(on_uml(&disk).args(["--key", "vda1:key:hush"]).args(more));
+        let outcome = outcome.failed(2, &["others see a command's arguments"]);
+        assert!(!(outcome.stdout + &outcome.stderr).contains("hush"));
+    }
     let mut command = on_uml(&disk);
     command.args(["--memory", "1536M", "--key"]);
     let said = run(command.arg(format!("sda1:file:{}", key.display()))).succeeded().stdout;

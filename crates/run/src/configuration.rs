@@ -211,6 +211,7 @@ impl Configuration {
                 bail!("two shares cannot both be called {}: the tag is there twice", share.tag);
             }
         }
+        Keys::check(&self.keys)?;
         self.disks_to_open().map(drop)
     }
 

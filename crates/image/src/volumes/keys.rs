@@ -57,6 +57,14 @@ pub struct Keys {
 }
 
 impl Keys {
+    /// Looks whether keys are said as they have to be, before any file is read.
+    ///
+    /// # Errors
+    /// What is wrong with one.
+    pub fn check(given: &[String]) -> Result<()> {
+        given.iter().try_for_each(|text| selected(text).map(drop))
+    }
+
     /// `file` is for any volume; the others are `VOLUME:file:FILE`, where the volume may be `all`.
     ///
     /// # Errors
