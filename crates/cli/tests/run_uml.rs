@@ -439,6 +439,9 @@ fn a_root_in_an_encrypted_volume_group_opens_with_its_key() {
     fs::write(&words, lines).unwrap();
     image(&["script"], &[&words, "-a".as_ref(), &disk]);
     run(&mut on_uml(&disk)).failed(1, &["vda1 is encrypted (LUKS): give its key with --key-file or --key"]);
+    // Nobody writes into the pipe that it is read from.
+    let waiting = run(on_uml(&disk).args(["--key-file", "/proc/self/fd/0", "--timeout", "0.5"]));
+    waiting.failed(1, &["the machine was stopped after 0.5 s, as --timeout says"]);
     for more in [&[][..], &["--print-config"]] {
         let outcome = run(on_uml(&disk).args(["--key", "vda1:key:hush"]).args(more));
         let outcome = outcome.failed(2, &["others see a command's arguments"]);

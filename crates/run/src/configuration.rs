@@ -6,15 +6,19 @@ mod text;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Engine, read_named_text, shown};
-use blockyard_image::Keys;
+use blockyard_image::{Keys, Watch};
 use blockyard_vmm::placement::CpuList;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 pub use crate::placement::{BadPlace, Place};
 pub use share::{BadShare, Share};
 
+/// How often to look whether somebody does not want to wait for keys any longer.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// A machine. Its names are an interface: people write them into files ([`Configuration::read`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -220,12 +224,30 @@ impl Configuration {
         self.key_file.is_some() || !self.keys.is_empty()
     }
 
-    /// The keys that are given.
+    /// The keys that are given. Somebody may have to write them first, as into a pipe: whoever is not to wait for that
+    /// any longer says so by `watch`.
     ///
     /// # Errors
-    /// When one is not said as it has to be, or a file cannot be read.
-    pub(crate) fn read_keys(&self) -> blockyard_image::Result<Keys> {
-        Keys::read(self.key_file.as_deref(), &self.keys)
+    /// When one is not said as it has to be, or a file cannot be read; when it ends before.
+    pub(crate) fn read_keys(&self, watch: &dyn Watch) -> Result<Keys> {
+        if !self.has_keys() {
+            return Ok(Keys::default());
+        }
+        let (file, given) = (self.key_file.clone(), self.keys.clone());
+        let (sender, read) = mpsc::sync_channel(1);
+        // Where nobody waits any more, this process ends.
+        let reading = move || _ = sender.send(Keys::read(file.as_deref(), &given));
+        thread::Builder::new().name("keys".to_owned()).spawn(reading).context("reading the keys")?;
+        loop {
+            match read.recv_timeout(LOOK_INTERVAL) {
+                Ok(keys) => return Ok(keys?),
+                Err(RecvTimeoutError::Disconnected) => bail!("the keys were not read"),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(signal) = watch.ends() {
+                bail!("stopped by {signal}");
+            }
+        }
     }
 
     /// The disks as they are to be opened.

@@ -41,7 +41,7 @@ fn mounted(configuration: &Configuration, opening: &OpenOptions<'_>, audience: &
     if configuration.disks.is_empty() {
         bail!("there is no kernel: name one with --kernel");
     }
-    let keys = configuration.read_keys()?;
+    let keys = configuration.read_keys(&*audience.watch())?;
     let resources = Resources::find_for(Backend::Auto, audience.kernel_argument())
         .context("no --kernel is named, and it is for an appliance to find one")?;
     let opening = OpenOptions { read_only: true, ..*opening };

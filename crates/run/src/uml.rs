@@ -56,7 +56,7 @@ pub(crate) fn run(
     report: &mut RunReport,
 ) -> Result<()> {
     refuse_what_it_has_not(configuration)?;
-    let keys = configuration.read_keys()?;
+    let keys = configuration.read_keys(&*audience.watch())?;
     let mut shares = shares::open(&configuration.shares)?;
     let kernel = match &configuration.kernel {
         Some(kernel) => Kernel::user_mode_linux_at(kernel)?,
