@@ -4,6 +4,7 @@ mod support;
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{Yard, blockyard, finish, run, wait_until};
@@ -62,6 +63,10 @@ fn a_tree_is_built_on_user_mode_linux() {
         let built = fs::read_to_string(yard.path("logs").join(name).join("build.log")).unwrap();
         for expected in ["prepared", "gcc -O2 -c -o unit.o unit.c", "-j1", "on 1"] {
             assert!(built.contains(expected), "{expected}: {built}");
+        }
+        for (path, mode) in [(name.to_owned(), 0o700), (format!("{name}.log"), 0o600)] {
+            let found = fs::metadata(yard.path("logs").join(path)).unwrap().permissions().mode();
+            assert_eq!(found & 0o777, mode, "they are for nobody else");
         }
         let console = fs::read_to_string(yard.path("logs").join(format!("{name}.log"))).unwrap();
         assert!(console.contains("BLOCKYARD-KBUILD begin"), "{console}");

@@ -9,9 +9,10 @@ use blockyard_block::{NamedFileError, RootDirectory};
 use blockyard_linux_guest::{BUSYBOX, modules_in, write_initramfs_with};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Write as _};
 use std::ops::ControlFlow;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -101,9 +102,17 @@ impl<'a> Given<'a> {
         let initrd = self.directory.join("initrd");
         self.write_initrd(&initrd, machine)?;
         let logs = self.bench.logs.join(machine.name);
-        fs::create_dir(&logs).with_context(|| format!("cannot make {} anew", logs.display()))?;
+        // A build may put there whatever of the host it can read, and that is what this user can.
+        let made = DirBuilder::new().mode(0o700).create(&logs);
+        made.with_context(|| format!("cannot make {} anew", logs.display()))?;
         let log_file = logs.with_extension("log");
-        let log = File::create_new(&log_file).with_context(|| format!("cannot make {}", log_file.display()))?;
+        let log = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&log_file)
+            .with_context(|| format!("cannot make {}", log_file.display()))?;
         let mut log_end = log.try_clone().context("keeping the log")?;
         let clocks = Arc::new(Mutex::new(Clocks::default()));
         let heard = Arc::clone(&clocks);
