@@ -12,6 +12,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// What the owner of a file may do with it.
+const OWNERS: u32 = 0o600;
+
 /// Say which kernel, initrd and command line an image's own boot loader would boot, and copy them out.
 ///
 /// That is the default entry of systemd-boot, GRUB or extlinux, and where none of them is, the newest kernel in /boot.
@@ -36,8 +39,13 @@ impl FileCommand for BootFiles {
             Some(directory) => {
                 let files = image.boot_files()?;
                 let durable = image.is_durable();
-                write(&files.kernel, &directory.join("kernel"), durable)?;
-                files.initrd.map_or(Ok(()), |initrd| write(&initrd, &directory.join("initrd"), durable))?;
+                // For nobody that the image is not for. An initrd may have keys in it.
+                let permissions = image.permissions();
+                let secret = Some(permissions.unwrap_or(OWNERS) & OWNERS);
+                write(&files.kernel, &directory.join("kernel"), permissions, durable)?;
+                if let Some(initrd) = files.initrd {
+                    write(&initrd, &directory.join("initrd"), secret, durable)?;
+                }
                 files.entry
             }
         };
@@ -45,8 +53,8 @@ impl FileCommand for BootFiles {
     }
 }
 
-fn write(mut from: &File, to: &Path, durable: bool) -> Result<()> {
-    let new = ReplacementFile::create(to)?;
+fn write(mut from: &File, to: &Path, permissions: Option<u32>, durable: bool) -> Result<()> {
+    let new = ReplacementFile::create_like(to, permissions)?;
     io::copy(&mut from, &mut new.file()).with_context(|| format!("cannot write {}", shown(to)))?;
     Ok(new.commit(durable)?)
 }

@@ -5,6 +5,7 @@ use crate::workshop::{Workshop, disk};
 use blockyard_appliance::tools::MKE2FS;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -39,6 +40,13 @@ fn grubs_default_entry_is_copied_out_with_its_initrds_as_one() {
     assert_eq!(fs::read(output.join("kernel")).unwrap(), b"the kernel");
     // The second begins on a multiple of four bytes.
     assert_eq!(fs::read(output.join("initrd")).unwrap(), b"ucode\0\0\0initrd");
+    let mode = |name: &str| fs::metadata(output.join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode("initrd"), 0o600);
+    // A file that is there keeps its mode; a new one is for nobody that the image is not for.
+    fs::set_permissions(&rig.image, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::remove_file(output.join("kernel")).unwrap();
+    rig.run("boot-files", &["-o", output.to_str().unwrap()]);
+    assert_eq!(mode("kernel"), 0o600);
     rig.run("put", &["/dev/null", "/boot/vmlinuz-6.1"]);
     rig.run("rm", &["/boot/initrd.img"]);
     let said = rig.fail("boot-files", &[]);

@@ -46,6 +46,8 @@ const LATIN: u8 = 0xc2;
 /// No sequence that shows something is as long.
 const SEQUENCE_BYTES_MAX: usize = 64;
 
+/// Digits of how often the last sign is to be shown again.
+const REPEATED_DIGITS_MAX: usize = 4;
 /// Modes of a terminal that a guest may switch, in their order: cursor keys, inverse screen, origin, wrapping,
 /// repeating keys, blinking and visible cursor, the other screen in its ways, mouse, focus, bracketed paste, whole
 /// frames.
@@ -172,8 +174,10 @@ impl TerminalFilter {
     fn end_control(&mut self, last: u8, to: &mut Vec<u8>) {
         self.state = State::Text;
         let intermediates = self.sequence.iter().filter(|byte| (0x20..=0x2f).contains(*byte)).count();
-        let is_plain = intermediates == 0 && !self.sequence.iter().any(|byte| matches!(byte, b'<'..=b'>'));
+        let is_plain = intermediates == 0 && !self.sequence.iter().any(|byte| matches!(byte, b'<'..=b'?'));
         let shows = match last {
+            // The last sign again and again: no line is so long.
+            b'b' => is_plain && self.sequence.len() <= REPEATED_DIGITS_MAX,
             b'@'..=b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`'..=b'g' | b'r' | b's' | b'u' => is_plain,
             b'm' => is_plain,
             b'h' | b'l' => match self.sequence.strip_prefix(b"?") {
@@ -259,6 +263,13 @@ mod tests {
             "\x1b[?3;25h",
             "\x1b[2h",
             "\x1b%@",
+            "\x1b[?4m",
+            "\x1b[?1;3;4096S",
+            "\x1b[?3s",
+            "\x1b[?3r",
+            "\x1b[?996n",
+            "\x1b[?u",
+            "\x1b[99999b",
         ] {
             assert_eq!(String::from_utf8_lossy(&filtered(format!("a{text}b").as_bytes())), "ab", "{text:?}");
         }
