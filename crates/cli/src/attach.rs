@@ -107,7 +107,7 @@ pub fn run(args: &AttachArgs) -> Result<()> {
         Some(Ok(0)) => Ok(()),
         Some(Ok(status)) => Err(Verdict(status).into()),
         // As a shell has it.
-        _ => Err(Verdict(128 + status.signal().unwrap_or(0) as u8).into()),
+        _ => Err(Verdict::of_signal(status.signal().unwrap_or(0) as u32).into()),
     }
 }
 

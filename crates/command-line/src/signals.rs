@@ -1,6 +1,7 @@
 //! Signals that ask a command to end: caught here and nowhere else. `serve`, which waits for descriptors, has a thread
 //! that hears of them too.
 
+use crate::verdict::Verdict;
 use anyhow::{Context, Result};
 use blockyard_block::SecondSignal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -128,7 +129,7 @@ pub fn wait_for_program(program: &mut Child) -> io::Result<ExitStatus> {
 pub fn exit_status() -> Option<u8> {
     match LAST.load(Ordering::Relaxed) {
         0 => None,
-        signal => Some(128u8.saturating_add(u8::try_from(signal).unwrap_or(127))),
+        signal => Some(Verdict::of_signal(signal as u32).0),
     }
 }
 

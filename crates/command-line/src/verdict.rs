@@ -5,6 +5,13 @@
 #[error("exit status {0}")]
 pub struct Verdict(pub u8);
 
+impl Verdict {
+    /// That of a program which a signal has ended, as shells have it.
+    pub fn of_signal(signal: u32) -> Self {
+        Self(u8::try_from(signal).unwrap_or(127).saturating_add(128))
+    }
+}
+
 /// An error with an exit status of its own.
 #[derive(Debug, thiserror::Error)]
 #[error("{error:#}")]

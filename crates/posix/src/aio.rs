@@ -23,8 +23,6 @@ const SLOTS: usize = 1024;
 /// Bytes of one.
 const SLOT_BYTES: usize = 128 << 10;
 const _: () = assert!(SLOT_BYTES <= PIECE_BYTES);
-/// What a slot is for that is for nothing.
-const NONE: u16 = u16::MAX;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +73,7 @@ struct State {
     completions: Vec<Completion>,
     /// Of the next job.
     number: u64,
-    /// Jobs that are not done, and of them those after which somebody is told.
-    under_way: usize,
+    /// Jobs after which somebody is told.
     told: usize,
 }
 
@@ -120,13 +117,12 @@ impl Requests {
             memory,
             completions: Vec::with_capacity(queue.depth()),
             queue,
-            slots: vec![Slot { job: NONE, at: 0, bytes: 0 }; SLOTS],
+            slots: vec![Slot { job: 0, at: 0, bytes: 0 }; SLOTS],
             free_slots: all(),
             jobs: (0..SLOTS).map(|_| None).collect(),
             free_jobs: all(),
             flushes: Vec::with_capacity(SLOTS),
             number: 0,
-            under_way: 0,
             told: 0,
         };
         let (under_way, told, wanted) = Default::default();
@@ -166,14 +162,9 @@ impl Requests {
             match state.begin(connection, block, kind, descriptor, group) {
                 Ok(true) => {}
                 // It is done already.
-                Ok(false) => {
-                    block.notice().give();
-                    if let Some(group) = group {
-                        group.one_less();
-                    }
-                }
+                Ok(false) => group.into_iter().for_each(|group| group.one_less()),
                 Err(error) => {
-                    block.end(Err(error));
+                    block.refuse(error);
                     refused += 1;
                 }
             }
@@ -196,7 +187,7 @@ impl Requests {
 
     /// Tells those who have not the state how much is under way.
     fn tell(&self, state: &State) {
-        self.under_way.store(state.under_way, Ordering::Release);
+        self.under_way.store(state.under_way(), Ordering::Release);
         self.told.store(state.told, Ordering::Release);
     }
 
@@ -220,8 +211,7 @@ impl Requests {
             }
             if self.wanted.load(Ordering::Acquire) == 0 {
                 let events: [BorrowedFd<'_>; 1] = [self.interrupt.as_fd()];
-                let waited = state.queue.wait(&events, left);
-                waited.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
+                state.queue.wait(&events, left)?;
             }
             drop(state);
             // Whoever wants it gets it.
@@ -249,6 +239,11 @@ impl Requests {
 }
 
 impl State {
+    /// Jobs that are not done.
+    fn under_way(&self) -> usize {
+        self.jobs.len() - self.free_jobs.len()
+    }
+
     /// Begins a request: whether it is under way, or done at once.
     fn begin(
         &mut self,
@@ -282,7 +277,6 @@ impl State {
         self.number += 1;
         let group = group.cloned();
         let left = count.max(1);
-        self.under_way += 1;
         self.told += usize::from(group.is_some() || block.notice().is_wanted());
         self.jobs[usize::from(job)] = Some(Job { block, kind, descriptor, left, bytes, error: None, number, group });
         if kind == Kind::Flush {
@@ -329,7 +323,7 @@ impl State {
 
     /// Takes back what the disk has done.
     fn take_back(&mut self, connection: &Connection) {
-        let before = self.under_way;
+        let before = self.under_way();
         let mut completions = std::mem::take(&mut self.completions);
         self.queue.reap(&mut completions);
         for completion in completions.drain(..) {
@@ -352,12 +346,11 @@ impl State {
                 && let Some(job) = self.jobs[usize::from(number)].take()
             {
                 self.free_jobs.push(number);
-                self.under_way -= 1;
                 self.told -= usize::from(job.end());
             }
         }
         self.completions = completions;
-        if self.under_way < before {
+        if self.under_way() < before {
             self.begin_flushes(connection);
             let _ = self.queue.submit();
         }
@@ -379,13 +372,11 @@ impl State {
 impl Job {
     /// Tells the program that it is done. Whether it wanted to be told.
     fn end(self) -> bool {
-        let notice = self.block.notice();
-        self.block.end(self.error.map_or(Ok(self.bytes), Err));
-        notice.give();
+        let is_told = self.block.end(self.error.map_or(Ok(self.bytes), Err));
         if let Some(group) = &self.group {
             group.one_less();
         }
-        self.group.is_some() || notice.is_wanted()
+        is_told || self.group.is_some()
     }
 }
 

@@ -8,7 +8,7 @@ mod names;
 pub(crate) mod streams;
 
 use crate::connection::{self, Connection};
-use crate::description::Mapped;
+use crate::description::{self, Mapped};
 use crate::errno::Errno;
 use crate::table::{self, Open};
 use libc::c_int;
@@ -48,17 +48,21 @@ impl OpenDisk {
     }
 }
 
-/// The disk that a descriptor is open on, or libc's word for what is no disk.
-macro_rules! disk {
-    ($descriptor:expr, $else:expr) => {
-        match $crate::table::find($descriptor) {
-            Some(open) => $crate::calls::OpenDisk::of(open),
-            // SAFETY: the caller's.
-            None => return unsafe { $else },
-        }
-    };
+/// The disk that a descriptor is open on, if it is on one.
+#[inline]
+fn disk(descriptor: c_int) -> Option<Result<OpenDisk, Errno>> {
+    table::find(descriptor).map(OpenDisk::of)
 }
-use disk;
+
+/// Gives the program a value where it has said that there is room for one.
+fn put<T>(place: *mut T, value: T) -> Result<c_int, Errno> {
+    if place.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: the program's.
+    unsafe { place.write_unaligned(value) };
+    Ok(0)
+}
 
 /// Gives a new descriptor what another is open on, if that is a disk.
 fn duplicated(from: c_int, to: c_int) -> c_int {
@@ -66,7 +70,7 @@ fn duplicated(from: c_int, to: c_int) -> c_int {
         match table::find(from) {
             Some(open) => {
                 if let Err(error) = open.give_to(to) {
-                    crate::description::close(to);
+                    description::close(to);
                     error.set();
                     return -1;
                 }

@@ -10,8 +10,9 @@ use blockyard_block::{Completion, Geometry, MemoryMap, Queue, RequestError, expl
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use std::error::Error;
 use std::fs::File;
+use std::io;
 use std::mem::MaybeUninit;
-use std::ptr::null_mut;
+use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread;
@@ -59,13 +60,12 @@ static IS_CONNECTING: [AtomicBool; NAMES_MAX] = [const { AtomicBool::new(false) 
 
 /// The connection to the disk of that number.
 pub(crate) fn to(number: usize) -> Result<&'static Connection, Errno> {
+    let is_connecting = IS_CONNECTING.get(number).ok_or(Errno(libc::EBADF))?;
     loop {
-        let there = CONNECTIONS.get(number).ok_or(Errno(libc::EBADF))?.load(Ordering::Acquire);
-        // SAFETY: it is null, or was leaked for ever.
-        if let Some(connection) = unsafe { there.as_ref() } {
+        if let Some(connection) = there(number) {
             return Ok(connection);
         }
-        if IS_CONNECTING[number].swap(true, Ordering::Acquire) {
+        if is_connecting.swap(true, Ordering::Acquire) {
             thread::sleep(PAUSE);
             continue;
         }
@@ -73,13 +73,12 @@ pub(crate) fn to(number: usize) -> Result<&'static Connection, Errno> {
             let _inside = Inside::enter();
             own::make(|| without_signals(|| connect(number)))
         };
+        let connected = connected.map(|connection| &*Box::leak(Box::new(connection)));
         if let Ok(connection) = connected {
-            CONNECTIONS[number].store(Box::into_raw(Box::new(connection)), Ordering::Release);
-            IS_CONNECTING[number].store(false, Ordering::Release);
-            continue;
+            CONNECTIONS[number].store(ptr::from_ref(connection).cast_mut(), Ordering::Release);
         }
-        IS_CONNECTING[number].store(false, Ordering::Release);
-        return connected.map(|_| unreachable!());
+        is_connecting.store(false, Ordering::Release);
+        return connected;
     }
 }
 
@@ -91,8 +90,7 @@ pub(crate) fn there(number: usize) -> Option<&'static Connection> {
 
 /// The connections that there are.
 pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
-    // SAFETY: each is null, or was leaked for ever.
-    CONNECTIONS.iter().filter_map(|connection| unsafe { connection.load(Ordering::Acquire).as_ref() })
+    (0..NAMES_MAX).filter_map(there)
 }
 
 /// In a child: those of its parent are nothing to it. Their descriptors are closed; what they have in memory stays as
@@ -144,6 +142,15 @@ fn without_signals<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Starts a thread of this library's own.
+pub(crate) fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let run = move || {
+        let _inside = Inside::enter();
+        run();
+    };
+    without_signals(|| thread::Builder::new().name("blockyard-aio".to_owned()).spawn(run)).map(drop)
+}
+
 impl Connection {
     /// Has `use_it` use a channel that nobody else uses.
     pub(crate) fn with_channel<T>(&self, use_it: impl FnOnce(&mut Channel) -> Result<T, Errno>) -> Result<T, Errno> {
@@ -167,7 +174,7 @@ impl Connection {
     }
 
     /// A queue of the disk's.
-    pub(crate) fn open_queue(&self, memory: &MemoryMap, depth: usize) -> std::io::Result<Box<dyn Queue>> {
+    pub(crate) fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
         self.opened.disk.open_queue(memory, depth)
     }
 
@@ -193,7 +200,6 @@ impl Connection {
             return;
         }
         let tell = move || {
-            let _inside = Inside::enter();
             loop {
                 let _ = requests.wait(self, None, || !requests.tells());
                 self.has_teller.store(false, Ordering::Release);
@@ -203,14 +209,13 @@ impl Connection {
                 }
             }
         };
-        let started = without_signals(|| thread::Builder::new().name("blockyard-aio".to_owned()).spawn(tell));
-        if started.is_err() {
+        if start_thread(tell).is_err() {
             self.has_teller.store(false, Ordering::Release);
         }
     }
 
-    fn new_channel(&self) -> std::io::Result<Channel> {
-        let memory = MemoryMap::allocate(&[(0, CHANNEL_BYTES)]).map_err(std::io::Error::other)?;
+    fn new_channel(&self) -> io::Result<Channel> {
+        let memory = MemoryMap::allocate(&[(0, CHANNEL_BYTES)]).map_err(io::Error::other)?;
         let queue = self.open_queue(&memory, CHANNEL_BYTES / PIECE_BYTES)?;
         let completions = Vec::with_capacity(queue.depth());
         Ok(Channel { memory, queue, completions })

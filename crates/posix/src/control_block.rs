@@ -84,8 +84,21 @@ impl ControlBlock {
         self.error().store(libc::EINPROGRESS, Ordering::Release);
     }
 
-    /// It is done.
-    pub(crate) fn end(self, result: Result<usize, Errno>) {
+    /// It was not made.
+    pub(crate) fn refuse(self, error: Errno) {
+        self.set(Err(error));
+    }
+
+    /// It is done: who wants to be told of that is. Whether somebody does.
+    pub(crate) fn end(self, result: Result<usize, Errno>) -> bool {
+        // After that, the block is the program's.
+        let notice = self.notice();
+        self.set(result);
+        notice.give();
+        notice.is_wanted()
+    }
+
+    fn set(self, result: Result<usize, Errno>) {
         let (bytes, error) = match result {
             Ok(bytes) => (bytes as isize, 0),
             Err(error) => (-1, error.0),
@@ -95,7 +108,7 @@ impl ControlBlock {
         self.error().store(error, Ordering::Release);
     }
 
-    /// Whom it wants told. To be asked before its end: after that it is the program's.
+    /// Whom it wants told.
     pub(crate) fn notice(self) -> Notice {
         // SAFETY: as of `new`.
         unsafe { Notice::of(&raw const (*self.0).aio_sigevent) }

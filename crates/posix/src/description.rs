@@ -37,18 +37,14 @@ pub(crate) struct Description {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped(*mut Description);
 
-fn errno(error: rustix::io::Errno) -> Errno {
-    Errno(error.raw_os_error())
-}
-
 impl Mapped {
     /// A new one, and the descriptor that is open on it.
     pub(crate) fn create(disk: usize, flags: c_int) -> Result<(Self, c_int), Errno> {
         // It has the lowest number that is free, and nothing can be read of it at any time.
         let path_only = OFlags::PATH | OFlags::CLOEXEC;
-        let mut place = open("/", path_only, Mode::empty()).map_err(errno)?;
-        let file = memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(errno)?;
-        ftruncate(&file, PAGE_BYTES as u64).map_err(errno)?;
+        let mut place = open("/", path_only, Mode::empty())?;
+        let file = memfd_create(NAME, MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, PAGE_BYTES as u64)?;
         let mapped = Self::map(&file)?;
         let description = mapped.get();
         description.disk.store(disk as u32, Ordering::Relaxed);
@@ -61,7 +57,7 @@ impl Mapped {
             Ok(()) => Ok((mapped, place.into_raw_fd())),
             Err(error) => {
                 mapped.unmap();
-                Err(errno(error))
+                Err(error.into())
             }
         }
     }
@@ -87,7 +83,7 @@ impl Mapped {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping where there is none.
         let address = unsafe { mmap(null_mut(), PAGE_BYTES, protection, MapFlags::SHARED, file, 0) };
-        address.map(|address| Self(address.cast())).map_err(errno)
+        Ok(Self(address?.cast()))
     }
 
     /// What nobody looks at any more is mapped no longer.

@@ -1,6 +1,7 @@
 //! How calls of libc's end.
 
 use libc::{c_int, c_long};
+use std::io;
 
 /// An error's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,18 @@ impl Errno {
     pub(crate) fn set(self) {
         // SAFETY: every thread has one.
         unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
+impl From<io::Error> for Errno {
+    fn from(error: io::Error) -> Self {
+        Self(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self(errno.raw_os_error())
     }
 }
 

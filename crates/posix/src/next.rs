@@ -33,21 +33,36 @@ impl Next {
     }
 }
 
-/// Functions that call libc's of their name.
-macro_rules! next {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(
-            /// # Safety
-            /// As libc's.
-            pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
-                static NEXT: $crate::next::Next = $crate::next::Next::named(concat!(stringify!($name), "\0"));
-                type Function = unsafe extern "C" fn($($type),*) -> $result;
-                // SAFETY: that is what libc has by this name.
-                let function = unsafe { std::mem::transmute::<*mut libc::c_void, Function>(NEXT.address()) };
-                // SAFETY: the caller's.
-                unsafe { function($($argument),*) }
-            }
-        )*
+/// What libc's own function of a name answers.
+macro_rules! own {
+    ($name:ident($($argument:ident: $type:ty),*) -> $result:ty) => {{
+        static NEXT: $crate::next::Next = $crate::next::Next::named(concat!(stringify!($name), "\0"));
+        type Function = unsafe extern "C" fn($($type),*) -> $result;
+        // SAFETY: that is what libc has by this name.
+        let function = unsafe { std::mem::transmute::<*mut libc::c_void, Function>(NEXT.address()) };
+        // SAFETY: the program's arguments.
+        unsafe { function($($argument),*) }
+    }};
+}
+
+/// Functions of the program's. Each has one or more names (of 64 bits, `pread` and `pread64` are one), and in its body a
+/// word for what libc's own function of its name answers, given the same.
+macro_rules! calls {
+    ($(fn [$($name:ident),+] $arguments:tt -> $result:ty |$own:ident| $body:block)*) => {
+        $($($crate::next::call! { $name $arguments $result, $own, $body })+)*
     };
 }
-pub(crate) use next;
+
+/// One of them, by one name.
+macro_rules! call {
+    ($name:ident ($($argument:ident: $type:ty),* $(,)?) $result:ty, $own:ident, $body:block) => {
+        /// # Safety
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            let $own = || $crate::next::own!($name($($argument: $type),*) -> $result);
+            $body
+        }
+    };
+}
+pub(crate) use {call, calls, own};

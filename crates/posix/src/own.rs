@@ -4,7 +4,6 @@
 //! daemon closes all that it did not open. So the library's own are high ones, are not the program's to close, and are
 //! gone in a child.
 
-use crate::errno::Errno;
 use crate::locks;
 use libc::c_int;
 use rustix::fs::{Dir, Mode, OFlags, open, readlink};
@@ -108,6 +107,3 @@ pub(crate) fn close_all() {
         }
     }
 }
-
-/// What a program hears that wants one for itself.
-pub(crate) const TAKEN: Errno = Errno(libc::EBUSY);

@@ -1,5 +1,6 @@
 //! What is known from the program's beginning on.
 
+use crate::calls::streams;
 use crate::names::{LOOKS, Named, VARIABLE, parse};
 use crate::{connection, table};
 use libc::c_char;
@@ -88,7 +89,7 @@ extern "C" fn at_load() {
     // SAFETY: the function does what may be done in a child.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     let _inside = Inside::enter();
-    table::adopt_inherited();
+    table::adopt_inherited().into_iter().for_each(streams::follow);
 }
 
 /// A child has none of its parent's threads: what they did for it, it does by itself.

@@ -4,7 +4,6 @@
 //! of its entry, and an entry counts who looks at it. Entries are never given back to the system, so that a count can
 //! always be looked at; what was found is one's own if the word is the same after it was counted.
 
-use crate::calls::streams;
 use crate::description::Mapped;
 use crate::errno::Errno;
 use libc::c_int;
@@ -208,23 +207,16 @@ fn take_new() -> Result<u32, Errno> {
     Ok(index as u32 + 1)
 }
 
-/// Takes in what the program before this one has left open.
-pub(crate) fn adopt_inherited() {
-    let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return };
+/// Takes in what the program before this one has left open: those descriptors.
+pub(crate) fn adopt_inherited() -> Vec<c_int> {
+    let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let numbers = names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    for descriptor in numbers.collect::<Vec<c_int>>() {
-        adopt(descriptor);
-    }
+    let numbers: Vec<c_int> = numbers.collect();
+    numbers.into_iter().filter(|&descriptor| adopt(descriptor).is_some()).collect()
 }
 
-/// Takes in one that was opened elsewhere.
-fn adopt(descriptor: c_int) {
-    let Some(mapped) = Mapped::of(descriptor) else { return };
-    match Open::new(mapped) {
-        Ok(open) => {
-            let _ = open.give_to(descriptor);
-            streams::follow(descriptor);
-        }
-        Err(_) => mapped.unmap(),
-    }
+/// Takes in one that was opened elsewhere, if that is on a disk.
+fn adopt(descriptor: c_int) -> Option<()> {
+    let mapped = Mapped::of(descriptor)?;
+    Open::new(mapped).inspect_err(|_| mapped.unmap()).ok()?.give_to(descriptor).ok()
 }

@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use blockyard_block::{MemoryMap, Operation, Request, Segment};
 use libc::iovec;
 use std::ops::Range;
-use std::{io, slice};
+use std::slice;
 use vm_memory::VolatileSlice;
 
 /// Memory of the program's, which it has said is there.
@@ -35,16 +35,18 @@ impl<'a> Buffers<'a> {
         self.total_bytes
     }
 
-    /// Calls `each` with the parts that `length` bytes from `skip` on lie in, and with where they are of those.
-    fn parts(&self, mut skip: usize, length: usize, mut each: impl FnMut(usize, *mut u8, usize)) {
-        let mut done = 0;
+    /// Calls `each` for what of a piece is the program's: with where it is in the channel's memory, and in a buffer.
+    fn each(&self, chunk: &Chunk, piece: &Range<usize>, mut each: impl FnMut(Part, *mut u8, usize)) {
+        let Some((mut skip, range)) = chunk.part(piece) else { return };
+        let (length, mut done) = (range.len(), 0);
         for buffer in self.all {
             if skip >= buffer.iov_len {
                 skip -= buffer.iov_len;
                 continue;
             }
             let count = (buffer.iov_len - skip).min(length - done);
-            each(done, buffer.iov_base.cast::<u8>().wrapping_add(skip), count);
+            let part = Part { offset: range.start + done, length: count };
+            each(part, buffer.iov_base.cast::<u8>().wrapping_add(skip), count);
             (done, skip) = (done + count, 0);
             if done == length {
                 return;
@@ -63,11 +65,9 @@ pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>) 
         in_chunks(connection, offset, length, |chunk| {
             // While the disk reads the others.
             let take = |memory: &MemoryMap, piece: Range<usize>| {
-                let Some((skip, range)) = chunk.part(&piece) else { return };
-                buffers.parts(skip, range.len(), |at, address, count| {
+                buffers.each(&chunk, &piece, |part, address, count| {
                     // SAFETY: the program has said that there is room.
-                    let into = unsafe { slice::from_raw_parts_mut(address, count) };
-                    within_memory(memory, range.start + at, count).copy_to(into);
+                    part.of(memory).copy_to(unsafe { slice::from_raw_parts_mut(address, count) });
                 });
             };
             let blocks = (chunk.blocks_from, chunk.blocks_bytes);
@@ -87,11 +87,9 @@ pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>,
     connection.with_channel(|channel| {
         in_chunks(connection, offset, length, |chunk| {
             let fill = |memory: &MemoryMap, piece: Range<usize>| {
-                let Some((skip, range)) = chunk.part(&piece) else { return };
-                buffers.parts(skip, range.len(), |at, address, count| {
+                buffers.each(&chunk, &piece, |part, address, count| {
                     // SAFETY: the program has said that they are there.
-                    let from = unsafe { slice::from_raw_parts(address, count) };
-                    within_memory(memory, range.start + at, count).copy_from(from);
+                    part.of(memory).copy_from(unsafe { slice::from_raw_parts(address, count) });
                 });
             };
             write_chunk(connection, channel, operation, &chunk, fill)
@@ -124,7 +122,8 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
             in_chunks(connection, from, (to - from) as usize, |chunk| {
                 write_chunk(connection, channel, operation, &chunk, |memory, piece| {
                     if let Some((_, range)) = chunk.part(&piece) {
-                        within_memory(memory, range.start, range.len()).copy_from(&vec![0_u8; range.len()]);
+                        let part = Part { offset: range.start, length: range.len() };
+                        part.of(memory).copy_from(&vec![0_u8; range.len()]);
                     }
                 })
             })
@@ -136,7 +135,7 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
 pub(crate) fn perform(connection: &Connection, operation: Operation, offset_bytes: u64) -> Result<(), Errno> {
     connection.with_channel(|channel| {
         push(channel, operation, offset_bytes, &[], 0)?;
-        drain(connection, channel)
+        finish(connection, channel, |_, _| {})
     })
 }
 
@@ -210,7 +209,7 @@ fn write_chunk(
         for at in [0, chunk.blocks_bytes - block].into_iter().take(chunk.blocks_bytes / block) {
             push(channel, Operation::Read, chunk.blocks_from + at as u64, &[segment(at, block)], 0)?;
         }
-        drain(connection, channel)?;
+        finish(connection, channel, |_, _| {})?;
     }
     transfer(connection, channel, operation, (chunk.blocks_from, chunk.blocks_bytes), fill, |_, _| {})
 }
@@ -229,35 +228,48 @@ fn transfer(
         let at = index as usize * PIECE_BYTES;
         at..(at + PIECE_BYTES).min(length)
     };
-    let failed = |error: io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
     for index in 0..length.div_ceil(PIECE_BYTES) as u64 {
         let range = piece(index);
         before(&channel.memory, range.clone());
         push(channel, operation, offset + range.start as u64, &[segment(range.start, range.len())], index)?;
-        channel.queue.submit().map_err(failed)?;
+        channel.queue.submit()?;
     }
+    finish(connection, channel, |memory, index| after(memory, piece(index)))
+}
+
+/// Waits for all that the channel has under way, and calls `done` with the token of each that is; the first error
+/// counts.
+fn finish(connection: &Connection, channel: &mut Channel, done: impl Fn(&MemoryMap, u64)) -> Result<(), Errno> {
+    let Channel { memory, queue, completions } = channel;
     let mut first_error = None;
-    while channel.queue.in_flight() > 0 {
-        let Channel { memory, queue, completions } = &mut *channel;
+    queue.submit()?;
+    while queue.in_flight() > 0 {
         completions.clear();
         queue.reap(completions);
         for completion in completions.iter() {
             match completion.result {
-                Ok(()) => after(memory, piece(completion.token)),
+                Ok(()) => done(memory, completion.token),
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
         if completions.is_empty() {
-            queue.wait(&[], None).map_err(failed)?;
+            queue.wait(&[], None)?;
         }
-        queue.submit().map_err(failed)?;
+        queue.submit()?;
     }
     first_error.map_or(Ok(()), |error| Err(connection.errno(error)))
 }
 
 /// A part of a channel's memory.
-fn within_memory(memory: &MemoryMap, offset: usize, length: usize) -> VolatileSlice<'_> {
-    memory.slice(segment(offset, length)).expect("a chunk lies in the channel's memory")
+struct Part {
+    offset: usize,
+    length: usize,
+}
+
+impl Part {
+    fn of<'memory>(&self, memory: &'memory MemoryMap) -> VolatileSlice<'memory> {
+        memory.slice(segment(self.offset, self.length)).expect("a chunk lies in the channel's memory")
+    }
 }
 
 fn segment(offset: usize, length: usize) -> Segment {
@@ -273,13 +285,4 @@ fn push(
 ) -> Result<(), Errno> {
     let request = Request { operation, offset_bytes, segments, token };
     channel.queue.push(&request).map_err(|_| Errno(libc::EAGAIN))
-}
-
-/// Waits for all that the channel has under way; the first error counts.
-fn drain(connection: &Connection, channel: &mut Channel) -> Result<(), Errno> {
-    let Channel { queue, completions, .. } = channel;
-    completions.clear();
-    queue.drain(completions).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
-    let failed = completions.iter().find_map(|completion| completion.result.err());
-    failed.map_or(Ok(()), |error| Err(connection.errno(error)))
 }

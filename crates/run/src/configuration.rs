@@ -3,6 +3,7 @@
 mod share;
 mod text;
 
+use crate::LOOK_INTERVAL;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Engine, read_named_text, shown};
@@ -17,8 +18,6 @@ use std::time::Duration;
 pub use crate::placement::{BadPlace, Place};
 pub use share::{BadShare, Share};
 
-/// How often to look whether somebody does not want to wait for keys any longer.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// A machine. Its names are an interface: people write them into files ([`Configuration::read`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]

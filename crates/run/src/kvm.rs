@@ -8,7 +8,7 @@ use crate::placement::placement;
 use crate::report::{Exits, RunReport, cpu_seconds};
 use crate::shares;
 use crate::walls::Walls;
-use crate::{Audience, DoesNotFit};
+use crate::{Audience, DoesNotFit, LOOK_INTERVAL};
 use anyhow::{Context, Result, bail};
 use blockyard_block::Disk;
 use blockyard_block::specification::DiskSpecification;
@@ -27,12 +27,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Events that may wait to be looked at: more than there are of threads that end.
 const EVENTS_MAX: usize = 1024;
-/// How often to look whether somebody asks the machine to end.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// What of the input a serial port is given at once.
 const INPUT_BYTES: usize = 256;
 

@@ -32,6 +32,10 @@ use blockyard_session::open::OpenOptions;
 use configuration::Backend;
 use deadline::Timed;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often to look whether somebody asks for an end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Who looks on while a machine runs.
 pub trait Audience {

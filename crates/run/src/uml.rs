@@ -11,7 +11,7 @@ use crate::console::{Console, ConsoleEvent, ConsoleOutput};
 use crate::deadline::Timed;
 use crate::report::{RunReport, cpu_seconds};
 use crate::shares::{self, Servers};
-use crate::{Audience, DoesNotFit};
+use crate::{Audience, DoesNotFit, LOOK_INTERVAL};
 use anyhow::{Context, Result, bail};
 use blockyard_appliance::{Backend, Ending, ImageDisk, InitramfsOptions, Kernel, System, SystemOptions};
 use blockyard_block::specification::DiskSpecification;
@@ -29,8 +29,6 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often to look whether somebody asks the machine to end.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the kernel may take to come up, and what the agent does meanwhile may do nothing.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Events of the console's that may wait to be looked at: of each kind the first counts.

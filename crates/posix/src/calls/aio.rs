@@ -2,25 +2,16 @@
 
 use crate::aio::{Group, Kind, Requests, Wanted};
 use crate::calls::OpenDisk;
-use crate::connection::{self, Connection};
+use crate::connection::{self, Connection, start_thread};
 use crate::control_block::{ControlBlock, Notice};
 use crate::errno::{Errno, answer_int};
-use crate::next::next;
+use crate::next::{calls, own};
 use crate::table;
 use libc::{aiocb, c_int, sigevent, timespec};
 use std::slice;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-
-next! {
-    fn aio_read(block: *mut aiocb) -> c_int;
-    fn aio_write(block: *mut aiocb) -> c_int;
-    fn aio_fsync(operation: c_int, block: *mut aiocb) -> c_int;
-    fn aio_suspend(blocks: *const *const aiocb, count: c_int, timeout: *const timespec) -> c_int;
-    fn aio_cancel(descriptor: c_int, block: *mut aiocb) -> c_int;
-    fn lio_listio(mode: c_int, blocks: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int;
-}
 
 /// How often to look where requests of glibc's are waited for, too.
 const OFTEN: Duration = Duration::from_micros(100);
@@ -78,7 +69,6 @@ fn made(block: *mut aiocb, operation: c_int) -> Option<Result<c_int, Errno>> {
         }
         Err(error) => {
             block.end(Err(error));
-            block.notice().give();
             Ok(0)
         }
     })
@@ -163,7 +153,6 @@ fn made_of_list(blocks: Vec<ControlBlock>, mode: c_int, event: *const sigevent) 
             }
             Some(Err(error)) => {
                 block.end(Err(error));
-                block.notice().give();
                 less();
             }
         }
@@ -175,16 +164,12 @@ fn made_of_list(blocks: Vec<ControlBlock>, mode: c_int, event: *const sigevent) 
         connection.tell_of_ends(requests);
     }
     for &block in &theirs {
-        // SAFETY: the program's block.
-        let made = unsafe {
-            match block.operation() {
-                libc::LIO_READ => aio_read(block.address()),
-                _ => aio_write(block.address()),
-            }
+        let address = block.address();
+        let made = match block.operation() {
+            libc::LIO_READ => own!(aio_read(address: *mut aiocb) -> c_int),
+            _ => own!(aio_write(address: *mut aiocb) -> c_int),
         };
-        if made != 0 {
-            refused += 1;
-        }
+        refused += usize::from(made != 0);
     }
     if let (Some(group), false) = (group.clone(), theirs.is_empty()) {
         let theirs_end = move || {
@@ -195,7 +180,7 @@ fn made_of_list(blocks: Vec<ControlBlock>, mode: c_int, event: *const sigevent) 
                 group.one_less();
             }
         };
-        let _ = thread::Builder::new().name("blockyard-aio".to_owned()).spawn(theirs_end);
+        let _ = start_thread(theirs_end);
     }
     less();
     if waits {
@@ -250,92 +235,47 @@ fn suspended_list(blocks: Vec<ControlBlock>, timeout: *const timespec) -> Result
     }
 }
 
-/// Functions of the program's with two names each: of 64 bits, they are one.
-macro_rules! calls {
-    ($(fn $name:ident, $long_name:ident($($argument:ident: $type:ty),*) -> $result:ty { $body:expr })*) => {
-        mod symbols {
-            use super::*;
-
-            $(
-                /// # Safety
-                /// As libc's.
-                #[unsafe(no_mangle)]
-                unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-                    $body
-                }
-
-                /// # Safety
-                /// As libc's.
-                #[unsafe(no_mangle)]
-                unsafe extern "C" fn $long_name($($argument: $type),*) -> $result {
-                    $body
-                }
-            )*
-        }
-    };
+/// Whether a request of a list is on a disk.
+fn has_ours(list: &Result<Vec<ControlBlock>, Errno>) -> bool {
+    list.as_ref().map_or(true, |list| list.iter().any(|block| table::find(block.descriptor()).is_some()))
 }
 
 calls! {
-    fn aio_read, aio_read64(block: *mut aiocb) -> c_int {
-        match made(block, libc::LIO_READ) {
-            Some(made) => answer_int(made),
-            // SAFETY: the caller's.
-            None => unsafe { super::aio_read(block) },
-        }
+    fn [aio_read, aio_read64](block: *mut aiocb) -> c_int |own| {
+        made(block, libc::LIO_READ).map_or_else(own, answer_int)
     }
-    fn aio_write, aio_write64(block: *mut aiocb) -> c_int {
-        match made(block, libc::LIO_WRITE) {
-            Some(made) => answer_int(made),
-            // SAFETY: the caller's.
-            None => unsafe { super::aio_write(block) },
-        }
+    fn [aio_write, aio_write64](block: *mut aiocb) -> c_int |own| {
+        made(block, libc::LIO_WRITE).map_or_else(own, answer_int)
     }
-    fn aio_fsync, aio_fsync64(operation: c_int, block: *mut aiocb) -> c_int {
-        match matches!(operation, libc::O_SYNC | libc::O_DSYNC).then(|| made(block, SYNCS)).flatten() {
-            Some(made) => answer_int(made),
-            // SAFETY: the caller's.
-            None => unsafe { super::aio_fsync(operation, block) },
-        }
+    fn [aio_fsync, aio_fsync64](operation: c_int, block: *mut aiocb) -> c_int |own| {
+        let is_known = matches!(operation, libc::O_SYNC | libc::O_DSYNC);
+        is_known.then(|| made(block, SYNCS)).flatten().map_or_else(own, answer_int)
     }
-    fn aio_error, aio_error64(block: *const aiocb) -> c_int {
-        {
-            // SAFETY: the program's; whichever library has made its request, the block has the answer.
-            let block = unsafe { ControlBlock::new(block.cast_mut()) };
-            if block.status() == libc::EINPROGRESS {
-                look();
-            }
-            block.status()
+    fn [aio_error, aio_error64](block: *const aiocb) -> c_int |_own| {
+        // SAFETY: the program's; whichever library has made its request, the block has the answer.
+        let block = unsafe { ControlBlock::new(block.cast_mut()) };
+        if block.status() == libc::EINPROGRESS {
+            look();
         }
+        block.status()
     }
-    fn aio_return, aio_return64(block: *mut aiocb) -> isize {
+    fn [aio_return, aio_return64](block: *mut aiocb) -> isize |_own| {
         // SAFETY: the program's.
         unsafe { ControlBlock::new(block) }.result()
     }
-    fn aio_suspend, aio_suspend64(blocks: *const *const aiocb, count: c_int, timeout: *const timespec) -> c_int {
+    fn [aio_suspend, aio_suspend64](
+        blocks: *const *const aiocb, count: c_int, timeout: *const timespec
+    ) -> c_int |own| {
         // SAFETY: the program's.
-        match unsafe { listed(blocks.cast(), count) } {
-            Ok(list) if list.iter().all(|block| table::find(block.descriptor()).is_none()) => {
-                // SAFETY: the caller's.
-                unsafe { super::aio_suspend(blocks, count, timeout) }
-            }
-            list => answer_int(list.and_then(|list| suspended_list(list, timeout))),
-        }
+        let list = unsafe { listed(blocks.cast(), count) };
+        if !has_ours(&list) { own() } else { answer_int(list.and_then(|list| suspended_list(list, timeout))) }
     }
-    fn aio_cancel, aio_cancel64(descriptor: c_int, block: *mut aiocb) -> c_int {
-        match cancelled(descriptor, block) {
-            Some(cancelled) => answer_int(cancelled),
-            // SAFETY: the caller's.
-            None => unsafe { super::aio_cancel(descriptor, block) },
-        }
+    fn [aio_cancel, aio_cancel64](descriptor: c_int, block: *mut aiocb) -> c_int |own| {
+        cancelled(descriptor, block).map_or_else(own, answer_int)
     }
-    fn lio_listio, lio_listio64(mode: c_int, blocks: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int {
+    fn [lio_listio, lio_listio64](mode: c_int, blocks: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int |own| {
         // SAFETY: the program's.
-        match unsafe { listed(blocks, count) } {
-            Ok(list) if list.iter().all(|block| table::find(block.descriptor()).is_none()) => {
-                // SAFETY: the caller's.
-                unsafe { super::lio_listio(mode, blocks, count, event) }
-            }
-            list => answer_int(list.and_then(|list| made_of_list(list, mode, event))),
-        }
+        let list = unsafe { listed(blocks, count) };
+        if !has_ours(&list) { own() } else { answer_int(list.and_then(|list| made_of_list(list, mode, event))) }
     }
 }

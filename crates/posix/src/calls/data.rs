@@ -2,53 +2,14 @@
 
 use crate::calls::{OpenDisk, disk};
 use crate::errno::{Errno, answer, answer_int};
-use crate::next::next;
+use crate::next::calls;
+use crate::table;
 use crate::transfer::{self, Buffers};
 use blockyard_block::Operation;
 use libc::{c_int, c_long, c_uint, c_void, iovec};
+use std::ptr::null_mut;
 use std::slice;
 use std::sync::atomic::Ordering;
-
-next! {
-    fn read(descriptor: c_int, buffer: *mut c_void, length: usize) -> isize;
-    fn __read_chk(descriptor: c_int, buffer: *mut c_void, length: usize, room: usize) -> isize;
-    fn write(descriptor: c_int, buffer: *const c_void, length: usize) -> isize;
-    fn pread(descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64) -> isize;
-    fn pread64(descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64) -> isize;
-    fn __pread_chk(descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64, room: usize) -> isize;
-    fn __pread64_chk(descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64, room: usize) -> isize;
-    fn pwrite(descriptor: c_int, buffer: *const c_void, length: usize, offset: i64) -> isize;
-    fn pwrite64(descriptor: c_int, buffer: *const c_void, length: usize, offset: i64) -> isize;
-    fn readv(descriptor: c_int, buffers: *const iovec, count: c_int) -> isize;
-    fn writev(descriptor: c_int, buffers: *const iovec, count: c_int) -> isize;
-    fn preadv(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize;
-    fn preadv64(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize;
-    fn pwritev(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize;
-    fn pwritev64(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize;
-    fn preadv2(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
-    fn preadv64v2(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
-    fn pwritev2(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
-    fn pwritev64v2(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
-    fn lseek(descriptor: c_int, offset: i64, whence: c_int) -> i64;
-    fn lseek64(descriptor: c_int, offset: i64, whence: c_int) -> i64;
-    fn fsync(descriptor: c_int) -> c_int;
-    fn fdatasync(descriptor: c_int) -> c_int;
-    fn syncfs(descriptor: c_int) -> c_int;
-    fn sync_file_range(descriptor: c_int, offset: i64, length: i64, flags: c_uint) -> c_int;
-    fn ftruncate(descriptor: c_int, length: i64) -> c_int;
-    fn ftruncate64(descriptor: c_int, length: i64) -> c_int;
-    fn fallocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int;
-    fn fallocate64(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int;
-    fn posix_fallocate(descriptor: c_int, offset: i64, length: i64) -> c_int;
-    fn posix_fallocate64(descriptor: c_int, offset: i64, length: i64) -> c_int;
-    fn posix_fadvise(descriptor: c_int, offset: i64, length: i64, advice: c_int) -> c_int;
-    fn posix_fadvise64(descriptor: c_int, offset: i64, length: i64, advice: c_int) -> c_int;
-    fn copy_file_range(
-        from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint
-    ) -> isize;
-    fn sendfile(to: c_int, from: c_int, offset: *mut i64, length: usize) -> isize;
-    fn sendfile64(to: c_int, from: c_int, offset: *mut i64, length: usize) -> isize;
-}
 
 /// More than one buffer of a call (IOV_MAX).
 const BUFFERS_MAX: usize = 1024;
@@ -70,13 +31,12 @@ fn one(buffer: *const c_void, length: usize) -> iovec {
     iovec { iov_base: buffer.cast_mut(), iov_len: length }
 }
 
-/// # Safety
-/// As readv(2): there are so many, unless that is no number for them.
-unsafe fn many<'a>(buffers: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
+/// The buffers of readv(2) and its like.
+fn many<'a>(buffers: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
         Ok(_) if buffers.is_null() => Err(Errno(libc::EFAULT)),
-        // SAFETY: the caller's.
+        // SAFETY: the program's.
         Ok(count) if count <= BUFFERS_MAX => Ok(unsafe { slice::from_raw_parts(buffers, count) }),
         _ => Err(Errno(libc::EINVAL)),
     }
@@ -131,87 +91,92 @@ fn write_from(disk: Result<OpenDisk, Errno>, buffers: Result<&[iovec], Errno>, p
     answer(write()) as isize
 }
 
-/// Functions of the program's, that are libc's where a descriptor is open on no disk.
-macro_rules! calls {
-    ($(fn $name:ident($descriptor:ident: c_int $(, $argument:ident: $type:ty)*) -> $result:ty = |$disk:ident| $body:expr;)*) => {
-        mod symbols {
-            use super::*;
-
-            $(
-                /// # Safety
-                /// As libc's.
-                #[unsafe(no_mangle)]
-                unsafe extern "C" fn $name($descriptor: c_int $(, $argument: $type)*) -> $result {
-                    let $disk = disk!($descriptor, super::$name($descriptor $(, $argument)*));
-                    $body
-                }
-            )*
-        }
-    };
-}
-
 calls! {
-    fn read(descriptor: c_int, buffer: *mut c_void, length: usize) -> isize =
-        |disk| read_into(disk, Ok(&[one(buffer, length)]), Place::Standing);
-    fn __read_chk(descriptor: c_int, buffer: *mut c_void, length: usize, room: usize) -> isize =
-        |disk| read_into(disk, checked(&[one(buffer, length)], room), Place::Standing);
-    fn write(descriptor: c_int, buffer: *const c_void, length: usize) -> isize =
-        |disk| write_from(disk, Ok(&[one(buffer, length)]), Place::Standing, 0);
-    fn pread(descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64) -> isize =
-        |disk| read_into(disk, Ok(&[one(buffer, length)]), Place::At(offset));
-    fn pread64(descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64) -> isize =
-        |disk| read_into(disk, Ok(&[one(buffer, length)]), Place::At(offset));
-    fn __pread_chk(descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64, room: usize) -> isize =
-        |disk| read_into(disk, checked(&[one(buffer, length)], room), Place::At(offset));
-    fn __pread64_chk(descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64, room: usize) -> isize =
-        |disk| read_into(disk, checked(&[one(buffer, length)], room), Place::At(offset));
-    fn pwrite(descriptor: c_int, buffer: *const c_void, length: usize, offset: i64) -> isize =
-        |disk| write_from(disk, Ok(&[one(buffer, length)]), Place::At(offset), 0);
-    fn pwrite64(descriptor: c_int, buffer: *const c_void, length: usize, offset: i64) -> isize =
-        |disk| write_from(disk, Ok(&[one(buffer, length)]), Place::At(offset), 0);
-    fn readv(descriptor: c_int, buffers: *const iovec, count: c_int) -> isize =
-        |disk| read_into(disk, listed(buffers, count), Place::Standing);
-    fn writev(descriptor: c_int, buffers: *const iovec, count: c_int) -> isize =
-        |disk| write_from(disk, listed(buffers, count), Place::Standing, 0);
-    fn preadv(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize =
-        |disk| read_into(disk, listed(buffers, count), Place::At(offset));
-    fn preadv64(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize =
-        |disk| read_into(disk, listed(buffers, count), Place::At(offset));
-    fn pwritev(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize =
-        |disk| write_from(disk, listed(buffers, count), Place::At(offset), 0);
-    fn pwritev64(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize =
-        |disk| write_from(disk, listed(buffers, count), Place::At(offset), 0);
-    fn preadv2(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize =
-        |disk| read_into(disk, suited(buffers, count, flags), place_or_standing(offset));
-    fn preadv64v2(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize =
-        |disk| read_into(disk, suited(buffers, count, flags), place_or_standing(offset));
-    fn pwritev2(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize =
-        |disk| write_from(disk, suited(buffers, count, flags), place_or_standing(offset), flags);
-    fn pwritev64v2(descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize =
-        |disk| write_from(disk, suited(buffers, count, flags), place_or_standing(offset), flags);
-    fn lseek(descriptor: c_int, offset: i64, whence: c_int) -> i64 = |disk| sought(disk, offset, whence);
-    fn lseek64(descriptor: c_int, offset: i64, whence: c_int) -> i64 = |disk| sought(disk, offset, whence);
-    fn fsync(descriptor: c_int) -> c_int = |disk| answer_int(disk.and_then(|disk| flush(&disk)));
-    fn fdatasync(descriptor: c_int) -> c_int = |disk| answer_int(disk.and_then(|disk| flush(&disk)));
-    fn syncfs(descriptor: c_int) -> c_int = |disk| answer_int(disk.and_then(|disk| flush(&disk)));
-    fn sync_file_range(descriptor: c_int, offset: i64, length: i64, flags: c_uint) -> c_int =
-        |disk| { let _ = (offset, length, flags); answer_int(disk.and_then(|disk| flush(&disk))) };
-    fn ftruncate(descriptor: c_int, length: i64) -> c_int =
-        |disk| { let _ = length; answer_int::<c_int>(disk.and(Err(Errno(libc::EINVAL)))) };
-    fn ftruncate64(descriptor: c_int, length: i64) -> c_int =
-        |disk| { let _ = length; answer_int::<c_int>(disk.and(Err(Errno(libc::EINVAL)))) };
-    fn fallocate(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int =
-        |disk| answer_int(disk.and_then(|disk| allocate(disk, mode, offset, length)));
-    fn fallocate64(descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int =
-        |disk| answer_int(disk.and_then(|disk| allocate(disk, mode, offset, length)));
-    fn posix_fallocate(descriptor: c_int, offset: i64, length: i64) -> c_int =
-        |disk| disk.and_then(|disk| has_storage(disk, offset, length)).map_or_else(|error| error.0, |()| 0);
-    fn posix_fallocate64(descriptor: c_int, offset: i64, length: i64) -> c_int =
-        |disk| disk.and_then(|disk| has_storage(disk, offset, length)).map_or_else(|error| error.0, |()| 0);
-    fn posix_fadvise(descriptor: c_int, offset: i64, length: i64, advice: c_int) -> c_int =
-        |disk| { let _ = (offset, length, advice); disk.map_or_else(|error| error.0, |_| 0) };
-    fn posix_fadvise64(descriptor: c_int, offset: i64, length: i64, advice: c_int) -> c_int =
-        |disk| { let _ = (offset, length, advice); disk.map_or_else(|error| error.0, |_| 0) };
+    fn [read](descriptor: c_int, buffer: *mut c_void, length: usize) -> isize |own| {
+        disk(descriptor).map_or_else(own, |disk| read_into(disk, Ok(&[one(buffer, length)]), Place::Standing))
+    }
+    fn [__read_chk](descriptor: c_int, buffer: *mut c_void, length: usize, room: usize) -> isize |own| {
+        disk(descriptor).map_or_else(own, |disk| read_into(disk, checked(&[one(buffer, length)], room), Place::Standing))
+    }
+    fn [write](descriptor: c_int, buffer: *const c_void, length: usize) -> isize |own| {
+        disk(descriptor).map_or_else(own, |disk| write_from(disk, Ok(&[one(buffer, length)]), Place::Standing, 0))
+    }
+    fn [pread, pread64](descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64) -> isize |own| {
+        disk(descriptor).map_or_else(own, |disk| read_into(disk, Ok(&[one(buffer, length)]), Place::At(offset)))
+    }
+    fn [__pread_chk, __pread64_chk](
+        descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64, room: usize
+    ) -> isize |own| {
+        let buffer = [one(buffer, length)];
+        disk(descriptor).map_or_else(own, |disk| read_into(disk, checked(&buffer, room), Place::At(offset)))
+    }
+    fn [pwrite, pwrite64](descriptor: c_int, buffer: *const c_void, length: usize, offset: i64) -> isize |own| {
+        disk(descriptor).map_or_else(own, |disk| write_from(disk, Ok(&[one(buffer, length)]), Place::At(offset), 0))
+    }
+    fn [readv](descriptor: c_int, buffers: *const iovec, count: c_int) -> isize |own| {
+        disk(descriptor).map_or_else(own, |disk| read_into(disk, many(buffers, count), Place::Standing))
+    }
+    fn [writev](descriptor: c_int, buffers: *const iovec, count: c_int) -> isize |own| {
+        disk(descriptor).map_or_else(own, |disk| write_from(disk, many(buffers, count), Place::Standing, 0))
+    }
+    fn [preadv, preadv64](descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize |own| {
+        disk(descriptor).map_or_else(own, |disk| read_into(disk, many(buffers, count), Place::At(offset)))
+    }
+    fn [pwritev, pwritev64](descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize |own| {
+        disk(descriptor).map_or_else(own, |disk| write_from(disk, many(buffers, count), Place::At(offset), 0))
+    }
+    fn [preadv2, preadv64v2](
+        descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int
+    ) -> isize |own| {
+        let buffers = suited(buffers, count, flags);
+        disk(descriptor).map_or_else(own, |disk| read_into(disk, buffers, place_or_standing(offset)))
+    }
+    fn [pwritev2, pwritev64v2](
+        descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int
+    ) -> isize |own| {
+        let buffers = suited(buffers, count, flags);
+        disk(descriptor).map_or_else(own, |disk| write_from(disk, buffers, place_or_standing(offset), flags))
+    }
+    fn [lseek, lseek64](descriptor: c_int, offset: i64, whence: c_int) -> i64 |own| {
+        disk(descriptor).map_or_else(own, |disk| answer(disk.and_then(|disk| sought(&disk, offset, whence))))
+    }
+    fn [fsync, fdatasync, syncfs](descriptor: c_int) -> c_int |own| {
+        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| flush(&disk))))
+    }
+    fn [sync_file_range](descriptor: c_int, offset: i64, length: i64, flags: c_uint) -> c_int |own| {
+        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| flush(&disk))))
+    }
+    fn [ftruncate, ftruncate64](descriptor: c_int, length: i64) -> c_int |own| {
+        disk(descriptor).map_or_else(own, |disk| answer_int::<c_int>(disk.and(Err(Errno(libc::EINVAL)))))
+    }
+    fn [fallocate, fallocate64](descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int |own| {
+        let allocated = |disk: Result<OpenDisk, Errno>| disk.and_then(|disk| allocate(disk, mode, offset, length));
+        disk(descriptor).map_or_else(own, |disk| answer_int(allocated(disk)))
+    }
+    fn [posix_fallocate, posix_fallocate64](descriptor: c_int, offset: i64, length: i64) -> c_int |own| {
+        let has_room = |disk: Result<OpenDisk, Errno>| disk.and_then(|disk| has_storage(disk, offset, length));
+        disk(descriptor).map_or_else(own, |disk| has_room(disk).map_or_else(|error| error.0, |()| 0))
+    }
+    fn [posix_fadvise, posix_fadvise64](descriptor: c_int, offset: i64, length: i64, advice: c_int) -> c_int |own| {
+        disk(descriptor).map_or_else(own, |disk| disk.map_or_else(|error| error.0, |_| 0))
+    }
+    fn [copy_file_range](
+        from: c_int, from_place: *mut i64, to: c_int, to_place: *mut i64, length: usize, flags: c_uint
+    ) -> isize |own| {
+        match is_about_disk(from, to) {
+            true if flags != 0 => answer::<c_long>(Err(Errno(libc::EINVAL))) as isize,
+            // SAFETY: the caller's.
+            true => unsafe { copy(from, from_place, to, to_place, length) },
+            false => own(),
+        }
+    }
+    fn [sendfile, sendfile64](to: c_int, from: c_int, offset: *mut i64, length: usize) -> isize |own| {
+        match is_about_disk(from, to) {
+            // SAFETY: the caller's.
+            true => unsafe { copy(from, offset, to, null_mut(), length) },
+            false => own(),
+        }
+    }
 }
 
 /// A buffer, of which a compiler knows that it has room for so much (`_FORTIFY_SOURCE`).
@@ -222,36 +187,27 @@ fn checked(buffers: &[iovec], room: usize) -> Result<&[iovec], Errno> {
     Ok(buffers)
 }
 
-fn listed<'a>(buffers: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
-    // SAFETY: the program's, as of readv(2).
-    unsafe { many(buffers, count) }
-}
-
-/// The same, if the flags are such as mean something to a disk, or nothing.
+/// The same of preadv2(2), if the flags are such as mean something to a disk, or nothing.
 fn suited<'a>(buffers: *const iovec, count: c_int, flags: c_int) -> Result<&'a [iovec], Errno> {
     const KNOWN: c_int = libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_HIPRI;
-    if flags & !KNOWN == 0 { listed(buffers, count) } else { Err(Errno(libc::EOPNOTSUPP)) }
+    if flags & !KNOWN == 0 { many(buffers, count) } else { Err(Errno(libc::EOPNOTSUPP)) }
 }
 
-fn sought(disk: Result<OpenDisk, Errno>, offset: i64, whence: c_int) -> i64 {
-    let seek = || {
-        let disk = disk?;
-        let (place, end) = (&disk.mapped.get().place, disk.capacity());
-        let from = match whence {
-            libc::SEEK_SET => 0,
-            libc::SEEK_CUR => place.load(Ordering::Acquire),
-            libc::SEEK_END => end,
-            libc::SEEK_DATA | libc::SEEK_HOLE if !(0..end as i64).contains(&offset) => return Err(Errno(libc::ENXIO)),
-            libc::SEEK_DATA => 0,
-            // All of a disk is data.
-            libc::SEEK_HOLE => end.wrapping_sub(offset as u64),
-            _ => return Err(Errno(libc::EINVAL)),
-        };
-        let to = (from as i64).checked_add(offset).filter(|to| *to >= 0).ok_or(Errno(libc::EINVAL))?;
-        place.store(to as u64, Ordering::Release);
-        Ok(to)
+fn sought(disk: &OpenDisk, offset: i64, whence: c_int) -> Result<i64, Errno> {
+    let (place, end) = (&disk.mapped.get().place, disk.capacity());
+    let from = match whence {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => place.load(Ordering::Acquire),
+        libc::SEEK_END => end,
+        libc::SEEK_DATA | libc::SEEK_HOLE if !(0..end as i64).contains(&offset) => return Err(Errno(libc::ENXIO)),
+        libc::SEEK_DATA => 0,
+        // All of a disk is data.
+        libc::SEEK_HOLE => end.wrapping_sub(offset as u64),
+        _ => return Err(Errno(libc::EINVAL)),
     };
-    answer::<c_long>(seek())
+    let to = (from as i64).checked_add(offset).filter(|to| *to >= 0).ok_or(Errno(libc::EINVAL))?;
+    place.store(to as u64, Ordering::Release);
+    Ok(to)
 }
 
 /// Has all that was written be stable.
@@ -260,7 +216,7 @@ pub(super) fn flush(disk: &OpenDisk) -> Result<c_int, Errno> {
 }
 
 /// A range that a call names as two numbers.
-pub(super) fn range(disk: &OpenDisk, offset: i64, length: i64) -> Result<(u64, u64), Errno> {
+fn range(disk: &OpenDisk, offset: i64, length: i64) -> Result<(u64, u64), Errno> {
     match (u64::try_from(offset), u64::try_from(length)) {
         (Ok(offset), Ok(length @ 1..)) if offset < disk.capacity() => {
             Ok((offset, length.min(disk.capacity() - offset)))
@@ -292,88 +248,38 @@ fn has_storage(disk: OpenDisk, offset: i64, length: i64) -> Result<(), Errno> {
     if end as u64 <= disk.capacity() { Ok(()) } else { Err(Errno(libc::ENOSPC)) }
 }
 
-/// Calls that copy from one descriptor to another: where one is open on a disk, through memory.
-mod copies {
-    use super::*;
-    use crate::table;
+/// What calls that copy from one descriptor to another copy at once, through memory; whoever wants more asks again.
+const COPIED_BYTES_MAX: usize = 1 << 20;
 
-    /// What is copied at once; whoever wants more asks again.
-    const BYTES_MAX: usize = 1 << 20;
+fn is_about_disk(from: c_int, to: c_int) -> bool {
+    table::find(from).is_some() || table::find(to).is_some()
+}
 
-    fn is_about_disk(from: c_int, to: c_int) -> bool {
-        table::find(from).is_some() || table::find(to).is_some()
-    }
-
-    /// # Safety
-    /// The places are null or numbers.
-    unsafe fn copy(from: c_int, from_place: *mut i64, to: c_int, to_place: *mut i64, length: usize) -> isize {
-        let mut bytes = vec![0_u8; length.min(BYTES_MAX)];
-        let address = bytes.as_mut_ptr().cast::<c_void>();
-        // SAFETY: the program's places, and memory of our own.
-        unsafe {
-            let read = match from_place.as_ref() {
-                Some(&place) => libc::pread64(from, address, bytes.len(), place),
-                None => libc::read(from, address, bytes.len()),
-            };
-            if read <= 0 {
-                return read;
-            }
-            let written = match to_place.as_ref() {
-                Some(&place) => libc::pwrite64(to, address, read as usize, place),
-                None => libc::write(to, address, read as usize),
-            };
-            for place in [from_place.as_mut(), to_place.as_mut()].into_iter().flatten() {
-                *place += written.max(0) as i64;
-            }
-            // What was read and not written is read again.
-            if from_place.is_null() && written < read {
-                libc::lseek64(from, written.max(0) as i64 - read as i64, libc::SEEK_CUR);
-            }
-            written
+/// # Safety
+/// The places are null or numbers.
+unsafe fn copy(from: c_int, from_place: *mut i64, to: c_int, to_place: *mut i64, length: usize) -> isize {
+    let mut bytes = vec![0_u8; length.min(COPIED_BYTES_MAX)];
+    let address = bytes.as_mut_ptr().cast::<c_void>();
+    // SAFETY: the program's places, and memory of our own.
+    unsafe {
+        let read = match from_place.as_ref() {
+            Some(&place) => libc::pread64(from, address, bytes.len(), place),
+            None => libc::read(from, address, bytes.len()),
+        };
+        if read <= 0 {
+            return read;
         }
-    }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn copy_file_range(
-        from: c_int,
-        from_place: *mut i64,
-        to: c_int,
-        to_place: *mut i64,
-        length: usize,
-        flags: c_uint,
-    ) -> isize {
-        match is_about_disk(from, to) {
-            true if flags != 0 => answer::<c_long>(Err(Errno(libc::EINVAL))) as isize,
-            // SAFETY: the caller's.
-            true => unsafe { copy(from, from_place, to, to_place, length) },
-            // SAFETY: the caller's.
-            false => unsafe { super::copy_file_range(from, from_place, to, to_place, length, flags) },
+        let written = match to_place.as_ref() {
+            Some(&place) => libc::pwrite64(to, address, read as usize, place),
+            None => libc::write(to, address, read as usize),
+        };
+        for place in [from_place.as_mut(), to_place.as_mut()].into_iter().flatten() {
+            *place += written.max(0) as i64;
         }
-    }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, length: usize) -> isize {
-        match is_about_disk(from, to) {
-            // SAFETY: the caller's.
-            true => unsafe { copy(from, offset, to, std::ptr::null_mut(), length) },
-            // SAFETY: the caller's.
-            false => unsafe { super::sendfile(to, from, offset, length) },
+        // What was read and not written is read again.
+        if from_place.is_null() && written < read {
+            libc::lseek64(from, written.max(0) as i64 - read as i64, libc::SEEK_CUR);
         }
-    }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn sendfile64(to: c_int, from: c_int, offset: *mut i64, length: usize) -> isize {
-        match is_about_disk(from, to) {
-            // SAFETY: the caller's.
-            true => unsafe { copy(from, offset, to, std::ptr::null_mut(), length) },
-            // SAFETY: the caller's.
-            false => unsafe { super::sendfile64(to, from, offset, length) },
-        }
+        written
     }
 }

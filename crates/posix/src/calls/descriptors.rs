@@ -1,219 +1,84 @@
 //! Calls on descriptors themselves.
 
-use crate::calls::{OpenDisk, data, disk, duplicated};
+use crate::calls::{OpenDisk, data, disk, duplicated, put};
 use crate::errno::{Errno, answer_int};
-use crate::next::next;
+use crate::next::calls;
 use crate::{connection, locks, own, setup, stat, table, transfer};
 use blockyard_block::Operation;
 use libc::{c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-next! {
-    fn close(descriptor: c_int) -> c_int;
-    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
-    fn dup(descriptor: c_int) -> c_int;
-    fn dup2(descriptor: c_int, new: c_int) -> c_int;
-    fn dup3(descriptor: c_int, new: c_int, flags: c_int) -> c_int;
-    fn fcntl(descriptor: c_int, command: c_int, argument: usize) -> c_int;
-    fn fcntl64(descriptor: c_int, command: c_int, argument: usize) -> c_int;
-    fn flock(descriptor: c_int, operation: c_int) -> c_int;
-    fn lockf(descriptor: c_int, command: c_int, length: i64) -> c_int;
-    fn ioctl(descriptor: c_int, request: c_ulong, argument: usize) -> c_int;
-    fn fstat(descriptor: c_int, found: *mut libc::stat) -> c_int;
-    fn fstat64(descriptor: c_int, found: *mut libc::stat) -> c_int;
-    fn __fxstat(version: c_int, descriptor: c_int, found: *mut libc::stat) -> c_int;
-    fn __fxstat64(version: c_int, descriptor: c_int, found: *mut libc::stat) -> c_int;
-    fn mmap(address: *mut c_void, length: usize, protection: c_int, flags: c_int, descriptor: c_int, offset: i64) -> *mut c_void;
-    fn mmap64(address: *mut c_void, length: usize, protection: c_int, flags: c_int, descriptor: c_int, offset: i64) -> *mut c_void;
-}
-
-mod symbols {
-    use super::*;
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn close(descriptor: c_int) -> c_int {
+calls! {
+    fn [close](descriptor: c_int) -> c_int |own| {
         if own::is_own(descriptor) && !setup::is_inside() {
             return answer_int::<c_int>(Err(Errno(libc::EBADF)));
         }
         release_locks(descriptor);
         // First, as the number may be another's as soon as it is closed.
         table::remove(descriptor);
-        // SAFETY: the caller's.
-        unsafe { super::close(descriptor) }
+        own()
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int |_own| {
         if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
             table::remove_range(first, last);
         }
-        // SAFETY: the caller's.
-        own::around(first, last, |first, last| unsafe { super::close_range(first, last, flags) })
+        own::around(first, last, |first, last| close_all(first, last, flags))
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn closefrom(first: c_int) {
-        table::remove_range(first.max(0) as c_uint, c_uint::MAX);
+    fn [closefrom](first: c_int) -> () |_own| {
         let first = first.max(0) as c_uint;
-        // SAFETY: the caller's.
-        own::around(first, c_uint::MAX, |first, last| unsafe { super::close_range(first, last, 0) });
+        table::remove_range(first, c_uint::MAX);
+        own::around(first, c_uint::MAX, |first, last| close_all(first, last, 0));
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn dup(descriptor: c_int) -> c_int {
-        // SAFETY: the caller's.
-        duplicated(descriptor, unsafe { super::dup(descriptor) })
+    fn [dup](descriptor: c_int) -> c_int |own| {
+        duplicated(descriptor, own())
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn dup2(descriptor: c_int, new: c_int) -> c_int {
-        // SAFETY: the caller's.
-        duplicated_to(descriptor, new, || unsafe { super::dup2(descriptor, new) })
+    fn [dup2](descriptor: c_int, new: c_int) -> c_int |own| {
+        duplicated_to(descriptor, new, own)
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn dup3(descriptor: c_int, new: c_int, flags: c_int) -> c_int {
-        // SAFETY: the caller's.
-        duplicated_to(descriptor, new, || unsafe { super::dup3(descriptor, new, flags) })
+    fn [dup3](descriptor: c_int, new: c_int, flags: c_int) -> c_int |own| {
+        duplicated_to(descriptor, new, own)
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn fcntl(descriptor: c_int, command: c_int, argument: usize) -> c_int {
-        match controlled(descriptor, command, argument) {
-            Some(answer) => answer,
-            // SAFETY: the caller's.
-            None => after(descriptor, command, unsafe { super::fcntl(descriptor, command, argument) }),
-        }
+    fn [fcntl, fcntl64](descriptor: c_int, command: c_int, argument: usize) -> c_int |own| {
+        controlled(descriptor, command, argument).unwrap_or_else(|| after(descriptor, command, own()))
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: usize) -> c_int {
-        match controlled(descriptor, command, argument) {
-            Some(answer) => answer,
-            // SAFETY: the caller's.
-            None => after(descriptor, command, unsafe { super::fcntl64(descriptor, command, argument) }),
-        }
+    fn [flock](descriptor: c_int, operation: c_int) -> c_int |own| {
+        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and(NO_LOCKS)))
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn flock(descriptor: c_int, operation: c_int) -> c_int {
-        let disk = disk!(descriptor, super::flock(descriptor, operation));
-        answer_int(disk.and(NO_LOCKS))
+    fn [lockf, lockf64](descriptor: c_int, command: c_int, length: i64) -> c_int |own| {
+        let locked = |disk: Result<OpenDisk, Errno>| disk.and_then(|disk| section_locked(&disk, command, length));
+        disk(descriptor).map_or_else(own, |disk| answer_int(locked(disk)))
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn lockf(descriptor: c_int, command: c_int, length: i64) -> c_int {
-        let disk = disk!(descriptor, super::lockf(descriptor, command, length));
-        answer_int(disk.and_then(|disk| section_locked(&disk, command, length)))
+    fn [ioctl](descriptor: c_int, request: c_ulong, argument: usize) -> c_int |own| {
+        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| asked(disk, request, argument))))
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: usize) -> c_int {
-        let disk = disk!(descriptor, super::ioctl(descriptor, request, argument));
-        answer_int(disk.and_then(|disk| asked(disk, request, argument)))
+    fn [fstat, fstat64](descriptor: c_int, found: *mut libc::stat) -> c_int |own| {
+        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| stated(&disk, found))))
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn fstat(descriptor: c_int, found: *mut libc::stat) -> c_int {
-        stated(disk!(descriptor, super::fstat(descriptor, found)), found)
+    fn [__fxstat, __fxstat64](version: c_int, descriptor: c_int, found: *mut libc::stat) -> c_int |own| {
+        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| stated(&disk, found))))
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn fstat64(descriptor: c_int, found: *mut libc::stat) -> c_int {
-        stated(disk!(descriptor, super::fstat64(descriptor, found)), found)
+    fn [mmap, mmap64](
+        address: *mut c_void, length: usize, protection: c_int, flags: c_int, descriptor: c_int, offset: i64
+    ) -> *mut c_void |own| {
+        if flags & libc::MAP_ANONYMOUS == 0 && table::find(descriptor).is_some() { no_mapping() } else { own() }
     }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn __fxstat(version: c_int, descriptor: c_int, found: *mut libc::stat) -> c_int {
-        stated(disk!(descriptor, super::__fxstat(version, descriptor, found)), found)
-    }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn __fxstat64(version: c_int, descriptor: c_int, found: *mut libc::stat) -> c_int {
-        stated(disk!(descriptor, super::__fxstat64(version, descriptor, found)), found)
-    }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn mmap(
-        address: *mut c_void,
-        length: usize,
-        protection: c_int,
-        flags: c_int,
-        descriptor: c_int,
-        offset: i64,
-    ) -> *mut c_void {
-        match is_mapped(flags, descriptor) {
-            true => no_mapping(),
-            // SAFETY: the caller's.
-            false => unsafe { super::mmap(address, length, protection, flags, descriptor, offset) },
-        }
-    }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn mmap64(
-        address: *mut c_void,
-        length: usize,
-        protection: c_int,
-        flags: c_int,
-        descriptor: c_int,
-        offset: i64,
-    ) -> *mut c_void {
-        match is_mapped(flags, descriptor) {
-            true => no_mapping(),
-            // SAFETY: the caller's.
-            false => unsafe { super::mmap64(address, length, protection, flags, descriptor, offset) },
-        }
-    }
-
-    /// A child that shares its parent's memory would change what its parent's descriptors are: it has memory of its
-    /// own, as vfork(2) allows.
-    ///
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn vfork() -> libc::pid_t {
+    fn [vfork]() -> libc::pid_t |_own| {
+        // A child that shares its parent's memory would change what its parent's descriptors are: it has memory of its
+        // own, as vfork(2) allows.
         // SAFETY: the caller's.
         unsafe { libc::fork() }
     }
 }
 
+/// Closes a range of descriptors, none of which is this library's own.
+fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // SAFETY: they are the program's, which wants them closed.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
+}
+
 /// As [`duplicated`], to a number that the program has chosen.
 fn duplicated_to(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
-    if own::is_own(to) { answer_int::<c_int>(Err(own::TAKEN)) } else { duplicated(from, duplicate()) }
+    if own::is_own(to) { answer_int::<c_int>(Err(Errno(libc::EBUSY))) } else { duplicated(from, duplicate()) }
 }
 
 /// Locks of an open file description: processes that share it would have to share them.
@@ -301,19 +166,8 @@ fn after(descriptor: c_int, command: c_int, result: c_int) -> c_int {
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { duplicated(descriptor, result) } else { result }
 }
 
-fn stated(disk: Result<OpenDisk, Errno>, found: *mut libc::stat) -> c_int {
-    answer_int(disk.and_then(|disk| {
-        if found.is_null() {
-            return Err(Errno(libc::EFAULT));
-        }
-        // SAFETY: the caller has room there.
-        unsafe { found.write(stat::of(disk.connection, disk.number)) };
-        Ok(0)
-    }))
-}
-
-fn is_mapped(flags: c_int, descriptor: c_int) -> bool {
-    flags & libc::MAP_ANONYMOUS == 0 && table::find(descriptor).is_some()
+fn stated(disk: &OpenDisk, found: *mut libc::stat) -> Result<c_int, Errno> {
+    put(found, stat::of(disk.connection, disk.number))
 }
 
 /// A disk is nowhere in memory.
@@ -354,29 +208,19 @@ fn asked(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno>
     let (capacity, logical, physical) =
         (geometry.capacity_bytes, geometry.logical_block_bytes, geometry.physical_block_bytes);
     match what {
-        _ if crate::setup::disks_look_like_files() => return Err(Errno(libc::ENOTTY)),
-        BLKFLSBUF => return data::flush(&disk),
-        BLKDISCARD | BLKZEROOUT => return cleared(disk, what, argument),
-        BLKALIGNOFF | BLKDISCARDZEROES => put(argument, 0_u32),
-        BLKROTATIONAL => put(argument, 0_u16),
-        BLKROGET => put(argument, u32::from(geometry.read_only)),
-        BLKGETSIZE => put(argument, capacity / 512),
-        BLKGETSIZE64 => put(argument, capacity),
-        BLKSSZGET | BLKBSZGET => put(argument, logical),
-        BLKPBSZGET | BLKIOMIN => put(argument, physical),
-        BLKIOOPT => put(argument, geometry.optimal_io_bytes),
-        _ => return Err(Errno(libc::ENOTTY)),
-    }?;
-    Ok(0)
-}
-
-fn put<T>(argument: usize, value: T) -> Result<(), Errno> {
-    if argument == 0 {
-        return Err(Errno(libc::EFAULT));
+        _ if setup::disks_look_like_files() => Err(Errno(libc::ENOTTY)),
+        BLKFLSBUF => data::flush(&disk),
+        BLKDISCARD | BLKZEROOUT => cleared(disk, what, argument),
+        BLKALIGNOFF | BLKDISCARDZEROES => put(argument as *mut _, 0_u32),
+        BLKROTATIONAL => put(argument as *mut _, 0_u16),
+        BLKROGET => put(argument as *mut _, u32::from(geometry.read_only)),
+        BLKGETSIZE => put(argument as *mut _, capacity / 512),
+        BLKGETSIZE64 => put(argument as *mut _, capacity),
+        BLKSSZGET | BLKBSZGET => put(argument as *mut _, logical),
+        BLKPBSZGET | BLKIOMIN => put(argument as *mut _, physical),
+        BLKIOOPT => put(argument as *mut _, geometry.optimal_io_bytes),
+        _ => Err(Errno(libc::ENOTTY)),
     }
-    // SAFETY: the caller has room for such a number there.
-    unsafe { (argument as *mut T).write_unaligned(value) };
-    Ok(())
 }
 
 /// Zeroes a range or gives its storage back.

@@ -1,21 +1,13 @@
 //! Streams of stdio, whose own reads and writes no library sees: one on a disk has functions of this library's.
 
-use crate::calls::names::opened;
+use crate::calls::names::{disk_named, opened};
 use crate::errno::Errno;
-use crate::next::next;
-use crate::{setup, table};
+use crate::next::calls;
+use crate::table;
 use libc::{FILE, c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
-
-next! {
-    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
-    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
-    fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE;
-    fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
-    fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
-}
 
 /// `cookie_io_functions_t` (stdio.h).
 #[repr(C)]
@@ -63,13 +55,10 @@ unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
 }
 
 /// A stream on a descriptor that is open on a disk.
-///
-/// # Safety
-/// `mode` is a string.
-unsafe fn stream(descriptor: c_int, mode: *const c_char) -> *mut FILE {
+fn stream(descriptor: c_int, mode: &CStr) -> *mut FILE {
     let functions = Functions { read, write, seek, close };
     // SAFETY: the functions take a number for a cookie.
-    let stream = unsafe { fopencookie(descriptor as usize as *mut c_void, mode, functions) };
+    let stream = unsafe { fopencookie(descriptor as usize as *mut c_void, mode.as_ptr(), functions) };
     if !stream.is_null() {
         // SAFETY: streams of glibc's have it there.
         unsafe { stream.cast::<u8>().add(NUMBER_AT).cast::<c_int>().write(descriptor) };
@@ -101,8 +90,7 @@ pub(crate) fn follow(descriptor: c_int) {
         Some(open) => {
             let description = open.mapped();
             let mode = if description.get().may_read() { c"r+" } else { c"w" };
-            // SAFETY: the mode is a string.
-            unsafe { stream(descriptor, mode.as_ptr()) }
+            stream(descriptor, mode)
         }
         None => replaced,
     };
@@ -135,102 +123,55 @@ fn flags(mode: &CStr) -> Result<c_int, Errno> {
     Ok(flags | closes | is_new)
 }
 
-/// # Safety
-/// As fopen(3): both are strings.
-unsafe fn disk_stream(path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
-    // SAFETY: the caller's.
-    let number = setup::find(unsafe { CStr::from_ptr(path) })?;
-    // SAFETY: the caller's.
-    match flags(unsafe { CStr::from_ptr(mode) }).and_then(|flags| opened(number, flags)) {
-        // SAFETY: the caller's.
-        Ok(descriptor) => Some(unsafe { stream(descriptor, mode) }),
-        Err(error) => {
-            error.set();
-            Some(null_mut())
-        }
-    }
+/// Opens a disk with a mode of fopen(3): its descriptor.
+fn opened_with(number: usize, mode: &CStr) -> Result<c_int, Errno> {
+    opened(number, flags(mode)?)
+}
+
+/// The stream, or null with the error in `errno`.
+fn answer_stream(stream: Result<*mut FILE, Errno>) -> *mut FILE {
+    stream.unwrap_or_else(|error| {
+        error.set();
+        null_mut()
+    })
 }
 
 /// As freopen(3), where the file is a disk.
 ///
 /// # Safety
 /// As that call's.
-unsafe fn disk_stream_instead(path: *const c_char, mode: *const c_char, of: *mut FILE) -> Option<*mut FILE> {
-    if path.is_null() {
-        return None;
-    }
+unsafe fn reopened(number: usize, mode: *const c_char, of: *mut FILE) -> Result<*mut FILE, Errno> {
     // SAFETY: the caller's.
-    let number = setup::find(unsafe { CStr::from_ptr(path) })?;
-    // SAFETY: the caller's.
-    let descriptor = unsafe { libc::fileno(of) };
-    // SAFETY: the caller's.
-    let reopened = flags(unsafe { CStr::from_ptr(mode) }).and_then(|flags| opened(number, flags));
-    let opened = match reopened {
-        Ok(opened) => opened,
-        Err(error) => {
-            error.set();
-            return Some(null_mut());
-        }
-    };
+    let (descriptor, mode) = unsafe { (libc::fileno(of), CStr::from_ptr(mode)) };
+    let opened = opened_with(number, mode)?;
     let Some((place, _)) = standard(descriptor) else {
         // SAFETY: the caller has given the stream up.
         unsafe { libc::fclose(of) };
-        // SAFETY: the caller's.
-        return Some(unsafe { stream(opened, mode) });
+        return Ok(stream(opened, mode));
     };
     // SAFETY: two descriptors of this process, and a pointer that libc has.
     unsafe {
         libc::fflush(of);
         libc::dup2(opened, descriptor);
         libc::close(opened);
-        Some(*place)
+        Ok(*place)
     }
 }
 
-mod symbols {
-    use super::*;
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn freopen(path: *const c_char, mode: *const c_char, of: *mut FILE) -> *mut FILE {
-        // SAFETY: the caller's.
-        unsafe { disk_stream_instead(path, mode, of).unwrap_or_else(|| super::freopen(path, mode, of)) }
-    }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn freopen64(path: *const c_char, mode: *const c_char, of: *mut FILE) -> *mut FILE {
-        // SAFETY: the caller's.
-        unsafe { disk_stream_instead(path, mode, of).unwrap_or_else(|| super::freopen64(path, mode, of)) }
-    }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        // SAFETY: the caller's.
-        unsafe { disk_stream(path, mode).unwrap_or_else(|| super::fopen(path, mode)) }
-    }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        // SAFETY: the caller's.
-        unsafe { disk_stream(path, mode).unwrap_or_else(|| super::fopen64(path, mode)) }
-    }
-
-    /// # Safety
-    /// As libc's.
-    #[unsafe(no_mangle)]
-    unsafe extern "C" fn fdopen(descriptor: c_int, mode: *const c_char) -> *mut FILE {
-        match table::find(descriptor).is_some() {
+calls! {
+    fn [fopen, fopen64](path: *const c_char, mode: *const c_char) -> *mut FILE |own| {
+        disk_named(path).map_or_else(own, |number| {
             // SAFETY: the caller's.
-            true => unsafe { stream(descriptor, mode) },
-            // SAFETY: the caller's.
-            false => unsafe { super::fdopen(descriptor, mode) },
-        }
+            let mode = unsafe { CStr::from_ptr(mode) };
+            answer_stream(opened_with(number, mode).map(|descriptor| stream(descriptor, mode)))
+        })
+    }
+    fn [freopen, freopen64](path: *const c_char, mode: *const c_char, of: *mut FILE) -> *mut FILE |own| {
+        // SAFETY: the caller's.
+        disk_named(path).map_or_else(own, |number| answer_stream(unsafe { reopened(number, mode, of) }))
+    }
+    fn [fdopen](descriptor: c_int, mode: *const c_char) -> *mut FILE |own| {
+        // SAFETY: the caller's.
+        table::find(descriptor).map_or_else(own, |_| stream(descriptor, unsafe { CStr::from_ptr(mode) }))
     }
 }

@@ -58,10 +58,7 @@ impl FileCommand for Run {
         match ended {
             ProgramEnd::Exited(0) => Ok(()),
             ProgramEnd::Exited(status) => Err(Verdict(u8::try_from(status).unwrap_or(1)).into()),
-            // As shells have it.
-            ProgramEnd::Signaled(signal) => {
-                Err(Verdict(128u8.saturating_add(u8::try_from(signal).unwrap_or(127))).into())
-            }
+            ProgramEnd::Signaled(signal) => Err(Verdict::of_signal(signal).into()),
             ProgramEnd::NotExecuted { errno, error } => {
                 Err(EndsWith { status: errno.map_or(1, status_of), error: error.into() }.into())
             }
