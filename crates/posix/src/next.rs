@@ -45,8 +45,8 @@ macro_rules! own {
     }};
 }
 
-/// Functions of the program's. Each has one or more names (of 64 bits, `pread` and `pread64` are one), and in its body a
-/// word for what libc's own function of its name answers, given the same.
+/// Functions of the program's. Each has one or more names (of 64 bits, `pread` and `pread64` are one), and in its body
+/// a word for what libc's own function of its name answers, given the same.
 macro_rules! calls {
     ($(fn [$($name:ident),+] $arguments:tt -> $result:ty |$own:ident| $body:block)*) => {
         $($($crate::next::call! { $name $arguments $result, $own, $body })+)*
