@@ -11,7 +11,7 @@ use args::RunArgs;
 use blockyard_block::{explain, printable};
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::signals;
-use blockyard_command_line::terminal::{self, print};
+use blockyard_command_line::terminal::{self, print_exactly};
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_command_line::{disk, remedies};
 use blockyard_confinement::Inherited;
@@ -66,7 +66,7 @@ fn print_configuration(configuration: &Configuration) -> Result<()> {
     let text = configuration.to_toml()?;
     let has_its_own = configuration.kernel.is_none() && !configuration.disks.is_empty();
     if !has_its_own || !blockyard_run::is_on_kvm(configuration) {
-        return print(text.trim_end());
+        return print_exactly(text.trim_end());
     }
     let audience = Watched(Arc::new(AtTerminal::catch()?));
     let found = blockyard_run::own_kernel(configuration, &disk::to_write(&configuration.allow_dirs), &audience);
@@ -74,7 +74,7 @@ fn print_configuration(configuration: &Configuration) -> Result<()> {
         Ok(entry) => format!("kernel: {} by {entry}, told {}", entry.kernel, printable(&entry.command_line)),
         Err(error) => format!("no kernel: {}", printable(&explain(&*error))),
     };
-    print(format!("# {comment}\n{text}").trim_end())
+    print_exactly(format!("# {comment}\n{text}").trim_end())
 }
 
 /// Somebody at a terminal, which is the guest's meanwhile: only signals of others get here.

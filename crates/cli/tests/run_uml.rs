@@ -180,7 +180,8 @@ fn a_kernel_whose_name_another_program_takes_boots_again() {
 #[test]
 fn directories_are_shared_with_a_system() {
     let yard = Yard::new();
-    for name in ["work", "notes"] {
+    // A directory's name is no word of ours.
+    for name in ["start", "notes"] {
         fs::create_dir(yard.path(name)).unwrap();
         fs::write(yard.path(name).join("greeting"), format!("{name} of the host\n")).unwrap();
     }
@@ -192,24 +193,25 @@ fn directories_are_shared_with_a_system() {
          echo no >/b/answer || echo notes stay as they are
          umount /a; poweroff -f",
     );
-    let share = |name: &str, more: &str| format!("{}:{name}{more}", yard.path(name).display());
     let mut command = on_uml(&image);
-    command.args(["--share", &share("work", ""), "--share", &share("notes", ",ro")]);
+    command.current_dir(yard.path("")).args(["--share", "start:work", "--share", "notes:notes,ro"]);
     let outcome = run(&mut command).succeeded();
-    for expected in ["work of the host", "notes of the host", "notes stay as they are"] {
+    for expected in ["start of the host", "notes of the host", "notes stay as they are"] {
         assert!(outcome.stdout.contains(expected), "{expected}: {outcome:#?}");
     }
-    assert_eq!(fs::read_to_string(yard.path("work").join("answer")).unwrap(), "of the guest\n");
+    assert_eq!(fs::read_to_string(yard.path("start").join("answer")).unwrap(), "of the guest\n");
     assert!(!yard.path("notes").join("answer").exists());
+    let share = |name: &str, more: &str| format!("{}:{name}{more}", yard.path(name).display());
     run(on_uml(&image).args(["--share", &share("missing", "")])).failed(1, &["cannot share", "missing"]);
-    fs::remove_file(yard.path("work").join("answer")).unwrap();
+    fs::remove_file(yard.path("start").join("answer")).unwrap();
     // Who is root in a user namespace alone: it has no groups to give up, nor anybody else to become.
     let mut below = Command::new("unshare");
-    below.args(["--user", "--map-root-user"]).arg(command.get_program()).args(command.get_args());
+    below.current_dir(yard.path("")).args(["--user", "--map-root-user"]);
+    below.arg(command.get_program()).args(command.get_args());
     below.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let outcome = run(&mut below).succeeded();
-    assert!(outcome.stdout.contains("work of the host"), "{outcome:#?}");
-    assert_eq!(fs::read_to_string(yard.path("work").join("answer")).unwrap(), "of the guest\n");
+    assert!(outcome.stdout.contains("start of the host"), "{outcome:#?}");
+    assert_eq!(fs::read_to_string(yard.path("start").join("answer")).unwrap(), "of the guest\n");
 }
 
 /// It loads one itself, as busybox has no tables of the kind that it finds.

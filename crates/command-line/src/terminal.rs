@@ -10,7 +10,7 @@ use blockyard_confinement::standard_output;
 use rustix::stdio::dup2_stdout;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
@@ -44,6 +44,14 @@ impl OutputError {
 /// When stdout is closed or full: what was done is done, but nobody was told.
 pub fn print(text: &str) -> Result<()> {
     Ok(writeln!(io::stdout(), "{}", printable_lines(text)).map_err(OutputError)?)
+}
+
+/// As [`print`]; where stdout is no terminal, just as it is: whoever reads it gets the names that are in it.
+///
+/// # Errors
+/// As there.
+pub fn print_exactly(text: &str) -> Result<()> {
+    if io::stdout().is_terminal() { print(text) } else { Ok(writeln!(io::stdout(), "{text}").map_err(OutputError)?) }
 }
 
 /// Says something on stderr, as this command.

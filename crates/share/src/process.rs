@@ -119,17 +119,17 @@ impl OpenShare {
         &self.share.tag
     }
 
-    /// `launcher` with `words` and the arguments of a process that serves the share, or starts those that do: in the
-    /// directory, which no name leads to again.
+    /// `launcher` with the arguments of a process that serves the share, or starts those that do: in the directory,
+    /// which no name leads to again.
     pub(crate) fn command(
         &self,
         (program, first_arguments): &Launcher,
-        words: &[&str],
+        role: Role,
         options: ServingOptions,
     ) -> Command {
         let mut command = Command::new(program);
         let arguments = ServerArguments { share: self.share.clone(), options }.to_arguments();
-        command.args(first_arguments).args(words).args(arguments);
+        command.args(first_arguments).arg(role.word()).args(arguments);
         // The child's descriptor of the same number, as long as it is no other program.
         command.current_dir(descriptor_path(&self.directory));
         // Ctrl-C at the terminal is for the guest, or for whoever started it.
@@ -183,6 +183,24 @@ pub type Launcher = (PathBuf, Vec<&'static str>);
 /// This program, if it has that command.
 pub fn own_program() -> Launcher {
     ("/proc/self/exe".into(), vec![COMMAND])
+}
+
+/// What a process is started for: its first argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// To serve a share.
+    Server,
+    /// To start those that do.
+    Starter,
+}
+
+impl Role {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Server => "serve",
+            Self::Starter => "start",
+        }
+    }
 }
 
 /// What a server says when it serves.
@@ -257,7 +275,7 @@ impl ShareProcess {
         options: ServingOptions,
         socket: OwnedFd,
     ) -> Result<Self, ShareError> {
-        let mut command = share.command(launcher, &[], options);
+        let mut command = share.command(launcher, Role::Server, options);
         command.stdin(socket).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(os("starting its process"))?;
         let not_ready = || ShareError::NotReady(share.share.directory.clone());
@@ -316,11 +334,12 @@ pub fn user_mode_linux_argument(socket: &Path) -> OsString {
 /// Why it cannot begin or go on.
 pub fn serve(arguments: &[OsString], tell: impl Fn(&str)) -> Result<(), ShareError> {
     let not_for_people = || ShareError::Os("reading its arguments", io::Error::other("not for people"));
-    let parse = |arguments: &[OsString]| ServerArguments::parse(arguments).ok_or_else(not_for_people);
-    if let Some(arguments) = starter::asked_for(arguments) {
-        return starter::run(&parse(arguments)?);
+    let (role, arguments) = arguments.split_first().ok_or_else(not_for_people)?;
+    let arguments = ServerArguments::parse(arguments).ok_or_else(not_for_people)?;
+    if role == Role::Starter.word() {
+        return starter::run(&arguments);
     }
-    let ServerArguments { share, options } = parse(arguments)?;
+    let ServerArguments { share, options } = arguments;
     Inherited::take().map_err(os("taking over what was inherited"))?.close();
     let socket = stdin().try_clone_to_owned().map_err(os("taking its socket"))?;
     // Where it is known, too, nobody would hear that it is closed.
@@ -370,8 +389,9 @@ fn open_share(share: &Share, descriptors: usize) -> Result<(FileSystem, Landlock
 }
 
 /// File systems whose files are ways to tell the kernel something (Linux, include/uapi/linux/magic.h): proc, sysfs,
-/// debugfs, tracefs, configfs, cgroup, cgroup2, securityfs, selinuxfs, bpf, binfmt_misc, devpts.
-const KERNELS_OWN: [u64; 12] = [
+/// debugfs, tracefs, configfs, cgroup, cgroup2, securityfs, selinuxfs, bpf, binfmt_misc, devpts, smackfs, apparmorfs,
+/// fusectl, pstore, mqueue, efivarfs, nfsd, rpc_pipefs, resctrl, xenfs.
+const KERNELS_OWN: [u64; 22] = [
     0x9fa0,
     0x6265_6572,
     0x6462_6720,
@@ -384,6 +404,16 @@ const KERNELS_OWN: [u64; 12] = [
     0xcafe_4a11,
     0x4249_4e4d,
     0x1cd1,
+    0x4341_5d53,
+    0x5a3c_69f0,
+    0x6573_5543,
+    0x6165_676c,
+    0x1980_0202,
+    0xde5e_81e4,
+    0x6e66_7364,
+    0x6759_6969,
+    0x0765_5821,
+    0xabba_1974,
 ];
 
 fn is_of_the_kernel(directory: &OwnedFd) -> rustix::io::Result<bool> {

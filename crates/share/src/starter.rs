@@ -4,7 +4,7 @@
 //! in. So one that has not starts them for it, one after another. It looks at nothing of the guest's: what it is sent
 //! is a byte with the stream that the next server is to have, and the share is the one that it was started in.
 
-use crate::process::{Launcher, OpenShare, ServerArguments, ShareError, ShareProcess, os, own_program};
+use crate::process::{Launcher, OpenShare, Role, ServerArguments, ShareError, ShareProcess, os, own_program};
 use crate::{ServingOptions, Share};
 use blockyard_confinement::Inherited;
 use rustix::io::{Errno, retry_on_intr};
@@ -13,15 +13,11 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 use rustix::stdio::stdin;
-use std::ffi::OsString;
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
-
-/// The first of the arguments of a process that starts servers rather than be one.
-const STARTS: &str = "start";
 
 /// Asks for a server.
 const ASKS: u8 = b'?';
@@ -47,7 +43,7 @@ impl ShareStarter {
     /// When it cannot be started.
     pub fn start(launcher: &Launcher, share: &OpenShare, options: ServingOptions) -> Result<Self, ShareError> {
         let (ours, theirs) = UnixStream::pair().map_err(os("making its socket"))?;
-        let mut command = share.command(launcher, &[STARTS], options);
+        let mut command = share.command(launcher, Role::Starter, options);
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
         let child = command.spawn().map_err(os("starting its process"))?;
         Ok(Self { stream: Some(ours), child, share: share.share.clone() })
@@ -86,11 +82,6 @@ impl Drop for ShareStarter {
         drop(self.stream.take());
         let _ = self.child.wait();
     }
-}
-
-/// The arguments of a server, if these ask for a process that starts such servers.
-pub(crate) fn asked_for(arguments: &[OsString]) -> Option<&[OsString]> {
-    arguments.split_first().filter(|(first, _)| *first == STARTS).map(|(_, arguments)| arguments)
 }
 
 /// The life of that process: starts servers until nobody can ask for one any more.
