@@ -1,7 +1,8 @@
 //! Events that a hypervisor, a guest process or another thread rings.
 
 use rustix::event::{EventfdFlags, eventfd};
-use std::io;
+use rustix::io::{Errno, ReadWriteFlags, preadv2, read, retry_on_intr, write};
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// An eventfd that is never waited on by reading: both ends are non-blocking.
@@ -22,16 +23,22 @@ impl EventFd {
     /// Makes the event readable.
     pub fn ring(&self) {
         // The only failure of a non-blocking eventfd is a counter that is full, and then it is readable already.
-        let _ = rustix::io::retry_on_intr(|| rustix::io::write(&self.descriptor, &1u64.to_ne_bytes()));
+        let _ = retry_on_intr(|| write(&self.descriptor, &1u64.to_ne_bytes()));
     }
 
-    /// How often it was rung since it was last taken; zero when it was not. Afterwards it is no longer readable.
+    /// How often it was rung since it was last taken; zero when it was not. Afterwards it is no longer readable. Does
+    /// not wait, though another process that has it may have made it an event to wait on: they share its flags.
     pub fn take(&self) -> u64 {
         let mut count = [0; 8];
-        match rustix::io::retry_on_intr(|| rustix::io::read(&self.descriptor, &mut count)) {
-            Ok(8) => u64::from_ne_bytes(count),
-            _ => 0,
-        }
+        // At no offset.
+        let mut take =
+            || preadv2(&self.descriptor, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT);
+        let taken = match retry_on_intr(&mut take) {
+            // A kernel that knows this of files alone.
+            Err(Errno::OPNOTSUPP) => retry_on_intr(|| read(&self.descriptor, &mut count)),
+            taken => taken,
+        };
+        if taken == Ok(8) { u64::from_ne_bytes(count) } else { 0 }
     }
 }
 
@@ -60,5 +67,15 @@ mod tests {
         event.ring();
         assert_eq!(event.take(), 2);
         assert_eq!(event.take(), 0);
+    }
+
+    #[test]
+    fn taking_does_not_wait_whoever_else_has_it() {
+        let event = EventFd::new().unwrap();
+        let theirs = event.descriptor.try_clone().unwrap();
+        rustix::fs::fcntl_setfl(&theirs, rustix::fs::OFlags::empty()).unwrap();
+        assert_eq!(event.take(), 0);
+        event.ring();
+        assert_eq!(event.take(), 1);
     }
 }

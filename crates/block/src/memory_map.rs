@@ -5,6 +5,7 @@ use crate::mapped::{Mapped, Place};
 use crate::shared_words::{SharedWords, Word, words_at};
 use crate::truncation_guard::TruncationGuard;
 use rustix::fs::{FileType, MemfdFlags, SealFlags, Stat, fcntl_add_seals, fstat, fstatfs, ftruncate, memfd_create};
+use rustix::mm::{Advice, madvise};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -343,6 +344,7 @@ impl<F: AsFd> SharedRegion<F> {
         let file = File::from(file.as_fd().try_clone_to_owned()?);
         let mapping = MmapRegion::from_file(FileOffset::new(file, file_offset_bytes), length)
             .map_err(|error| layout(&format!("cannot be mapped: {error}")))?;
+        keep_out_of_cores(&mapping);
         GuestRegionMmap::new(mapping, GuestAddress(address)).ok_or_else(|| layout("wraps around"))
     }
 }
@@ -367,9 +369,18 @@ fn region(
         // no region out for longer.
         builder = unsafe { builder.with_raw_mmap_pointer(huge.base()) };
     }
-    let region = GuestRegionMmap::new(builder.build().map_err(bad)?, GuestAddress(address))
+    let mapping = builder.build().map_err(bad)?;
+    keep_out_of_cores(&mapping);
+    let region = GuestRegionMmap::new(mapping, GuestAddress(address))
         .ok_or_else(|| MemoryMapError::Layout(format!("region at {address:#x} wraps around")))?;
     Ok((region, huge))
+}
+
+/// What a guest has in its memory, keys for instance, is in no core dump of this process.
+fn keep_out_of_cores(mapping: &MmapRegion) {
+    // SAFETY: the mapping is there, and the advice changes nothing that is in it. A kernel that does not know it does
+    // without.
+    let _ = unsafe { madvise(mapping.as_ptr().cast(), mapping.size(), Advice::LinuxDontDump) };
 }
 
 /// A memfd that can neither grow nor shrink: whoever maps it never meets SIGBUS.
@@ -378,4 +389,36 @@ fn sealed_memfd(length: u64) -> io::Result<OwnedFd> {
     ftruncate(&memfd, length)?;
     fcntl_add_seals(&memfd, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
     Ok(memfd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel says of the mapping at an address (proc_pid_smaps(5)).
+    fn flags(address: u64) -> String {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let bounds = range
+                .and_then(|(from, to)| Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?)));
+            !bounds.is_some_and(|(from, to)| (from..to).contains(&address))
+        });
+        lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_guests_memory_is_in_no_core() {
+        // Of huge pages, and of small ones.
+        for length in [HUGE_PAGE_BYTES, 65536] {
+            let ours = MemoryMap::allocate(&[(0, length)]).unwrap();
+            let file = File::from(sealed_memfd(length as u64).unwrap());
+            let region = SharedRegion { address: 0, length_bytes: length as u64, file, file_offset_bytes: 0 };
+            let theirs = MemoryMap::from_files(vec![region]).unwrap();
+            for memory in [ours, theirs] {
+                let address = memory.guest_memory().get_host_address(GuestAddress(0)).unwrap() as u64;
+                assert!(flags(address).split(' ').any(|flag| flag == "dd"), "{}", flags(address));
+            }
+        }
+    }
 }

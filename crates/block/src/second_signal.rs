@@ -1,5 +1,6 @@
 //! Ending a process that does not end when a signal asks it to.
 
+use crate::EventFd;
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::low_level::{emulate_default_handler, register};
 use std::io;
@@ -9,10 +10,18 @@ use std::time::Duration;
 
 /// Signals of which the second ends the process, as each would by itself, whatever the first is waiting for. Those that
 /// come together with the first are one with it: timeout(1) sends each signal twice, and a key may bounce.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SecondSignal {
     /// When the first came, in nanoseconds of the monotonic clock; 0: none has.
     first: Arc<AtomicU64>,
+    /// `None` where the process has no descriptors left.
+    event: Option<Arc<EventFd>>,
+}
+
+impl Default for SecondSignal {
+    fn default() -> Self {
+        Self { first: Arc::default(), event: EventFd::new().ok().map(Arc::new) }
+    }
 }
 
 impl SecondSignal {
@@ -22,10 +31,11 @@ impl SecondSignal {
     /// When the system does not let us.
     pub fn ends(&self, signals: &[i32], later: Duration) -> io::Result<()> {
         for &signal in signals {
-            let first = Arc::clone(&self.first);
+            let (first, event) = (Arc::clone(&self.first), self.event.clone());
             let taken = move || {
                 let now = nanoseconds();
                 match first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => event.iter().for_each(|event| event.ring()),
                     Err(first) if Duration::from_nanos(now.saturating_sub(first)) >= later => {
                         // Nothing else is to be done when that fails.
                         let _ = emulate_default_handler(signal);
@@ -33,15 +43,23 @@ impl SecondSignal {
                     _ => {}
                 }
             };
-            // SAFETY: what it does is allowed in a signal handler: it reads the clock and an atomic number, neither
-            // allocates nor takes a lock, and cannot panic.
+            // SAFETY: what it does is allowed in a signal handler: it reads the clock and an atomic number, and writes
+            // to a descriptor, neither allocates nor takes a lock, and cannot panic.
             unsafe { register(signal, taken) }?;
         }
         Ok(())
     }
 
+    /// What is readable from the first one until that is forgotten.
+    pub fn event(&self) -> Option<Arc<EventFd>> {
+        self.event.clone()
+    }
+
     /// The next is a first one.
     pub fn forget(&self) {
+        if let Some(event) = &self.event {
+            event.take();
+        }
         self.first.store(0, Ordering::Relaxed);
     }
 }

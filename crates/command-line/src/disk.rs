@@ -1,13 +1,13 @@
 //! How the commands open disks: what is worth knowing goes to stderr.
 
-use crate::terminal;
+use crate::{signals, terminal};
 use blockyard_block::printable;
 use blockyard_session::open::{OpenOptions, Remark};
 use std::path::PathBuf;
 
 /// For writing, with an image's other files in these directories.
 pub fn to_write(allow_dirs: &[PathBuf]) -> OpenOptions<'_> {
-    OpenOptions { allow_dirs, remark: &say, ..OpenOptions::default() }
+    OpenOptions { allow_dirs, ending: &signals::event, remark: &say, ..OpenOptions::default() }
 }
 
 /// For reading only. A change that was cut off is then seen through.

@@ -3,7 +3,7 @@
 
 use crate::verdict::Verdict;
 use anyhow::{Context, Result};
-use blockyard_block::SecondSignal;
+use blockyard_block::{EventFd, SecondSignal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -82,6 +82,12 @@ impl EndSignals {
     pub fn is_ctrl_c(&self) -> bool {
         LAST.load(Ordering::Relaxed) == SIGINT as usize
     }
+}
+
+/// What is readable from the signal that asks this process to end until it is forgotten: for whoever waits for others
+/// without end.
+pub fn event() -> Option<Arc<EventFd>> {
+    SECOND.event()
 }
 
 /// SIGQUIT ends this process as ever, with a core where those are kept, but not before stdin's terminal is as it is

@@ -30,9 +30,10 @@ fn allowed() -> Result<AllowList, BackendError> {
     Ok(list)
 }
 
-const ALLOWED: [i64; 38] = [
+const ALLOWED: [i64; 39] = [
     // Data: serial ports, events.
     libc::SYS_read,
+    libc::SYS_preadv2,
     libc::SYS_write,
     libc::SYS_writev,
     libc::SYS_recvfrom,

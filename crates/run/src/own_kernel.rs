@@ -44,7 +44,7 @@ fn mounted(configuration: &Configuration, opening: &OpenOptions<'_>, audience: &
     let keys = configuration.read_keys(&*audience.watch())?;
     let resources = Resources::find_for(Backend::Auto, audience.kernel_argument())
         .context("no --kernel is named, and it is for an appliance to find one")?;
-    let opening = OpenOptions { read_only: true, ..*opening };
+    let opening = OpenOptions { read_only: true, has_secrets: true, ..*opening };
     let open = |disk: &crate::configuration::GuestDisk| {
         let opened = open_disk(&disk.name.clone().read_only(), &opening)?;
         anyhow::Ok(ImageDisk { disk: opened.disk as Arc<dyn Disk>, name: disk.name.to_string().into() })

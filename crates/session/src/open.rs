@@ -1,10 +1,10 @@
 //! Opening whatever disk a specification names, those of other processes included.
 
-use crate::client::{SessionDisk, SessionError, SessionOptions};
+use crate::client::{IO_BUFFER_BYTES, SessionDisk, SessionError, SessionOptions};
 use blockyard_block::specification::{
     DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, OpenedImage, SessionSpecification,
 };
-use blockyard_block::{Disk, Engine, OpenedFile, Qcow2Info, RequestError, printable, shown};
+use blockyard_block::{Disk, Engine, EventFd, OpenedFile, Qcow2Info, RequestError, printable, shown};
 use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,10 +33,15 @@ pub struct OpenOptions<'a> {
     pub allow_dirs: &'a [PathBuf],
     /// Its file, if that is open already.
     pub file: Option<&'a OpenedFile>,
+    /// Requests' data lie in memory that has other secrets: a session's server does not map it, and gets a copy of what
+    /// is for its disk.
+    pub has_secrets: bool,
     /// How long a session's server that went away is waited for.
     pub reconnect: Duration,
     /// Every byte is read or written once, from one end to the other.
     pub streams: bool,
+    /// Says [`SessionOptions::ending`] of a session that is about to be.
+    pub ending: &'a dyn Fn() -> Option<Arc<EventFd>>,
     /// Hears what is worth knowing though all goes on.
     pub remark: &'a dyn Fn(Remark<'_>),
 }
@@ -44,7 +49,16 @@ pub struct OpenOptions<'a> {
 impl Default for OpenOptions<'_> {
     /// For writing, and nobody hears anything.
     fn default() -> Self {
-        Self { read_only: false, allow_dirs: &[], file: None, reconnect: RECONNECT, streams: false, remark: &|_| {} }
+        Self {
+            read_only: false,
+            allow_dirs: &[],
+            file: None,
+            has_secrets: false,
+            reconnect: RECONNECT,
+            streams: false,
+            ending: &|| None,
+            remark: &|_| {},
+        }
     }
 }
 
@@ -106,7 +120,7 @@ impl OpenDisk {
 pub fn open_disk(specification: &DiskSpecification, options: &OpenOptions<'_>) -> Result<OpenDisk, OpenError> {
     let session = OnceCell::new();
     let connect = |to: &SessionSpecification| -> Connected {
-        let disk = Arc::new(connect(to, options.reconnect)?);
+        let disk = Arc::new(connect(to, options)?);
         // A specification has one backend.
         let _ = session.set(Arc::clone(&disk));
         Ok(disk)
@@ -136,7 +150,7 @@ pub fn open_disk(specification: &DiskSpecification, options: &OpenOptions<'_>) -
 /// # Errors
 /// When it is in no file, the file cannot be had, or has a change that was cut off and cannot be completed.
 pub fn open_file(specification: &DiskSpecification, options: &OpenOptions<'_>) -> Result<OpenedImage, OpenError> {
-    let connect = |to: &SessionSpecification| -> Connected { Ok(Arc::new(connect(to, options.reconnect)?)) };
+    let connect = |to: &SessionSpecification| -> Connected { Ok(Arc::new(connect(to, options)?)) };
     let note = |note: &str| (options.remark)(Remark::LeftAlone(note));
     specification.open_image(&context(options, &connect, &note))
 }
@@ -173,9 +187,10 @@ pub const RECONNECT: Duration = Duration::from_secs(10);
 const SERVER_BUSY: Duration = Duration::from_millis(500);
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
-fn connect(session: &SessionSpecification, reconnect: Duration) -> Result<SessionDisk, OpenError> {
-    let io_buffer_bytes = session.io_buffer_bytes;
-    let options = SessionOptions { io_buffer_bytes, reconnect, ..SessionOptions::default() };
+fn connect(session: &SessionSpecification, options: &OpenOptions<'_>) -> Result<SessionDisk, OpenError> {
+    let io_buffer_bytes = session.io_buffer_bytes.or(options.has_secrets.then_some(IO_BUFFER_BYTES));
+    let (reconnect, ending) = (options.reconnect, (options.ending)());
+    let options = SessionOptions { io_buffer_bytes, reconnect, ending, ..SessionOptions::default() };
     let (start, mut pause) = (Instant::now(), RETRY_PAUSE);
     loop {
         match SessionDisk::connect(&session.path, &options) {

@@ -158,7 +158,8 @@ impl OpenArgs {
             Cache::Unsafe => named.with_cache_unsafe().map_err(UsageLines::from)?,
         };
         let read_only = access == Access::Read;
-        let opened = open_disk(&named, &OpenOptions { file, read_only, ..disk::to_write(&self.allow_dir) })?;
+        let opened =
+            open_disk(&named, &OpenOptions { file, read_only, has_secrets: true, ..disk::to_write(&self.allow_dir) })?;
         if !read_only && opened.disk.geometry().read_only {
             bail!("{name} is read-only");
         }

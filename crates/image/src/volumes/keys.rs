@@ -5,8 +5,8 @@ use blockyard_block::{Remedy, read_named};
 use blockyard_protocol::appliance::Volume;
 use blockyard_protocol::volume_name::kernel_name;
 use std::cell::RefCell;
-use std::fmt;
 use std::path::Path;
+use std::{fmt, fs};
 
 /// Longest key: it goes to the appliance in one message.
 const KEY_BYTES_MAX: u64 = 32 << 10;
@@ -18,6 +18,7 @@ pub struct Key(Vec<u8>);
 impl Key {
     /// These bytes.
     pub fn new(bytes: Vec<u8>) -> Self {
+        keep_out_of_cores();
         Self(bytes)
     }
 
@@ -26,6 +27,7 @@ impl Key {
     /// # Errors
     /// When it cannot be read, or is too long.
     pub fn read(path: &Path) -> Result<Self> {
+        keep_out_of_cores();
         let mut bytes = read_named(path, "the key file", KEY_BYTES_MAX)?;
         let is_line =
             bytes.ends_with(b"\n") && !bytes[..bytes.len() - 1].contains(&b'\n') && std::str::from_utf8(&bytes).is_ok();
@@ -39,6 +41,13 @@ impl Key {
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// A core dump of this process has none of its memory from now on, be it a file or for a program that the system has for
+/// them: copies of a key lie about in it.
+fn keep_out_of_cores() {
+    // Where there is no /proc, nobody is worse off than without this.
+    let _ = fs::write("/proc/self/coredump_filter", "0");
 }
 
 impl fmt::Debug for Key {
@@ -144,6 +153,13 @@ mod tests {
         let said = selected("sda3:key:hush").unwrap_err().to_string();
         assert!(!said.contains("hush"), "{said}");
         assert_eq!(format!("{:?}", Key(b"hush".to_vec())), "Key(secret)");
+    }
+
+    #[test]
+    fn a_process_that_has_a_key_has_no_memory_in_its_core() {
+        fs::write("/proc/self/coredump_filter", "33").unwrap();
+        let _key = Key::new(b"hush".to_vec());
+        assert_eq!(fs::read_to_string("/proc/self/coredump_filter").unwrap().trim(), "00000000");
     }
 
     #[test]

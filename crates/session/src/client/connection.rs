@@ -290,7 +290,8 @@ fn pair(first: u32, second: u32) -> [u8; 8] {
     std::array::from_fn(|index| if index < 4 { first[index] } else { second[index - 4] })
 }
 
-fn is_readable(fd: BorrowedFd<'_>) -> bool {
+/// Whether there is something to read now.
+pub(super) fn is_readable(fd: BorrowedFd<'_>) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)

@@ -45,6 +45,14 @@ pub enum SessionError {
         /// How long it had: `SessionOptions::patience`.
         patience: Duration,
     },
+    /// This process was to end, and the server got nowhere with what it owed.
+    #[error("the server on {socket} owes answers and has given none for {patience:?}: it is waited for no longer")]
+    Stalled {
+        /// The socket's path, or what a connection that was taken over is called.
+        socket: Arc<str>,
+        /// How long it had.
+        patience: Duration,
+    },
     /// The server went away.
     #[error("the server on {0} closed the connection: see what it says, and start it again")]
     Closed(Arc<str>),

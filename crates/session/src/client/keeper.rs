@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::error::SessionError;
-use super::link::Link;
+use super::link::{Link, Progress};
 use super::offer::Offer;
 use blockyard_block::explain;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -44,6 +44,42 @@ impl Drop for Keeper {
     }
 }
 
+/// How often to look how far the server is once this process is asked to end.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What the server does once this process is asked to end.
+#[derive(Default)]
+struct Last {
+    /// When something was done last, or nothing was to be done, and what had been done by then.
+    moved: Option<(Instant, Progress)>,
+}
+
+impl Last {
+    fn is_watched(&self) -> bool {
+        self.moved.is_some()
+    }
+
+    /// Whether the server got nowhere for as long as it may.
+    fn is_stalled(&mut self, link: &Link) -> bool {
+        if !link.options.is_ending() {
+            self.moved = None;
+            return false;
+        }
+        let now = link.progress();
+        match self.moved {
+            // Whoever converses with it all the time gets nowhere, either.
+            Some((since, before)) if now.is_none_or(|now| now.in_flight > 0 && now.completed == before.completed) => {
+                since.elapsed() > link.options.ending_patience()
+            }
+            _ => {
+                let none = Progress { completed: 0, in_flight: 0 };
+                self.moved = Some((Instant::now(), now.unwrap_or(none)));
+                false
+            }
+        }
+    }
+}
+
 /// Why the keeper stopped watching.
 enum Ended {
     /// The session is dropped.
@@ -58,6 +94,7 @@ fn keep(link: &Link) {
     while let Some(connection) = link.connection() {
         let (since, before) = (Instant::now(), link.completed());
         let Ended::Lost(error) = watch(link, &connection) else { return };
+        link.free_kicks();
         drop(connection);
         lasted |= since.elapsed() >= LASTED || link.completed() != before;
         if std::mem::take(&mut lasted) {
@@ -65,25 +102,49 @@ fn keep(link: &Link) {
         }
         let Some(error) = recover(link, error, lost_at) else { continue };
         link.end(error);
+        free_until_the_end(link);
         return;
+    }
+}
+
+/// Where this process is to end, no queue waits in vain, whatever the last server does with the events that it has.
+fn free_until_the_end(link: &Link) {
+    let Some(ending) = &link.options.ending else { return };
+    loop {
+        let is_ending = link.options.is_ending();
+        let mut fds = [PollFd::new(&*link.stop, PollFlags::IN), PollFd::new(&**ending, PollFlags::IN)];
+        let timeout = is_ending.then_some(LOOK).and_then(|look| Timespec::try_from(look).ok());
+        let fds = &mut fds[..if is_ending { 1 } else { 2 }];
+        if poll(fds, timeout.as_ref()).is_ok_and(|_| !fds[0].revents().is_empty()) {
+            return;
+        }
+        link.free_kicks();
+        link.tell_again();
     }
 }
 
 /// Watches a connection until it ends.
 fn watch(link: &Link, connection: &Connection) -> Ended {
     let mut channel_open = true;
+    let mut last = Last::default();
     loop {
+        let none = || PollFd::new(&*link.stop, PollFlags::empty());
         let mut fds = [
             PollFd::new(&*link.stop, PollFlags::IN),
             // Answers are read by whoever asked: only the end counts here.
             PollFd::new(connection, PollFlags::RDHUP),
-            PollFd::new(&*link.stop, PollFlags::IN),
+            none(),
+            none(),
         ];
         let channel = connection.backend().filter(|_| channel_open);
         if let Some(channel) = channel {
             fds[2] = PollFd::from_borrowed_fd(channel, PollFlags::IN);
         }
-        match poll(&mut fds, None) {
+        let timeout = last.is_watched().then_some(LOOK).and_then(|look| Timespec::try_from(look).ok());
+        if let (Some(ending), None) = (&link.options.ending, &timeout) {
+            fds[3] = PollFd::new(&**ending, PollFlags::IN);
+        }
+        match poll(&mut fds, timeout.as_ref()) {
             Err(Errno::INTR) => continue,
             Err(errno) => {
                 let socket = Arc::clone(&link.name);
@@ -96,6 +157,11 @@ fn watch(link: &Link, connection: &Connection) -> Ended {
         }
         if !fds[1].revents().is_empty() {
             return Ended::Lost(None);
+        }
+        if last.is_stalled(link) {
+            connection.shut_down();
+            let (socket, patience) = (Arc::clone(&link.name), link.options.ending_patience());
+            return Ended::Lost(Some(SessionError::Stalled { socket, patience }));
         }
         if channel.is_some() && !fds[2].revents().is_empty() {
             match connection.serve_backend() {
@@ -134,6 +200,8 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
         return gone(error);
     }
     let mut pause = PAUSE_MIN;
+    // Once this process is asked to end, no longer than this.
+    let mut asked: Option<Instant> = None;
     loop {
         let error = match connect(link) {
             Ok((connection, offer)) => match link.resume(connection, &offer) {
@@ -145,6 +213,10 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
         if !error.may_pass() {
             return Some(explain(&error).into());
         }
+        if link.options.is_ending() {
+            asked.get_or_insert_with(Instant::now);
+        }
+        let deadline = asked.map_or(deadline, |asked| deadline.min(asked + link.options.ending_patience()));
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return gone(error);

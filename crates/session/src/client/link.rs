@@ -12,8 +12,8 @@ use blockyard_block::{EventFd, Geometry, MemoryMap, explain};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 /// A virtqueue, between the queue that owns it and the session.
 #[derive(Debug)]
@@ -25,8 +25,9 @@ pub(super) struct Vring {
     /// Changes with every piece of news: what a queue looks at per batch.
     pub(super) epoch: AtomicU32,
     news: Mutex<News>,
-    /// Requests that were completed: kept by the queue, looked at by the session.
+    /// Requests that were completed, and those that are not: kept by the queue, looked at by the session.
     pub(super) completed: AtomicU64,
+    pub(super) in_flight: AtomicUsize,
 }
 
 /// What a queue has not heard of yet.
@@ -56,6 +57,7 @@ impl Vring {
             epoch: AtomicU32::new(0),
             news: Mutex::default(),
             completed: AtomicU64::new(0),
+            in_flight: AtomicUsize::new(0),
         })
     }
 
@@ -66,6 +68,8 @@ impl Vring {
     fn tell(&self, change: impl FnOnce(&mut News)) {
         change(&mut lock(&self.news));
         self.epoch.fetch_add(1, Ordering::Release);
+        // One that the server has filled may be one to wait for.
+        self.call.take();
         self.call.ring();
     }
 }
@@ -93,6 +97,13 @@ impl Running {
             call: self.vring.call.as_fd(),
         })
     }
+}
+
+/// What has come of a session's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub(super) completed: u64,
+    pub(super) in_flight: usize,
 }
 
 /// Why a connection was given up.
@@ -195,6 +206,9 @@ pub(super) struct Link {
     /// Ends the keeper, and every wait for an answer.
     pub(super) stop: Arc<EventFd>,
     state: Mutex<State>,
+    /// What servers are notified with. A server may fill such an event, and make it one to wait for: whoever notifies it
+    /// then waits until somebody takes it.
+    kicks: Mutex<Vec<Weak<EventFd>>>,
     geometry: Mutex<Geometry>,
     pub(super) generation: AtomicU64,
     pub(super) change: EventFd,
@@ -228,9 +242,25 @@ impl Link {
                 given_up: None,
                 failure: None,
             }),
+            kicks: Mutex::default(),
             generation: AtomicU64::new(0),
             change: EventFd::new()?,
         })
+    }
+
+    fn new_kick(&self) -> io::Result<Arc<EventFd>> {
+        let kick = Arc::new(EventFd::new()?);
+        let mut kicks = lock(&self.kicks);
+        kicks.retain(|kick| kick.strong_count() > 0);
+        kicks.push(Arc::downgrade(&kick));
+        Ok(kick)
+    }
+
+    /// Nobody waits to notify a server that listens no more.
+    pub(super) fn free_kicks(&self) {
+        for kick in lock(&self.kicks).iter().filter_map(Weak::upgrade) {
+            kick.take();
+        }
     }
 
     pub(super) fn geometry(&self) -> Geometry {
@@ -279,7 +309,7 @@ impl Link {
         let parts = parts.and_then(|regions| {
             shared = regions.unwrap_or_default();
             let vring = Vring::new(index as u16, shape)?;
-            Ok((vring, EventFd::new()?, Ring::new(own, shape, state.table.address(private))?))
+            Ok((vring, self.new_kick()?, Ring::new(own, shape, state.table.address(private))?))
         });
         let (vring, kick, ring) = match parts {
             Ok(parts) => parts,
@@ -289,8 +319,7 @@ impl Link {
                 return Err(os(error));
             }
         };
-        let mut running =
-            Running { vring: Arc::new(vring), addresses: ring.addresses(), kick: Arc::new(kick), private, shared };
+        let mut running = Running { vring: Arc::new(vring), addresses: ring.addresses(), kick, private, shared };
         let started = Self::start_queue(&mut state, &connection, &mut running);
         let opened = started.map(|()| Opened {
             vring: Arc::clone(&running.vring),
@@ -352,6 +381,20 @@ impl Link {
         state.vrings.iter().flatten().map(|running| running.vring.completed.load(Ordering::Relaxed)).sum()
     }
 
+    /// What has come of the requests so far, unless somebody converses with the server.
+    pub(super) fn progress(&self) -> Option<Progress> {
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let vrings = || state.vrings.iter().flatten().map(|running| &running.vring);
+        Some(Progress {
+            completed: vrings().map(|vring| vring.completed.load(Ordering::Relaxed)).sum(),
+            in_flight: vrings().map(|vring| vring.in_flight.load(Ordering::Relaxed)).sum(),
+        })
+    }
+
     /// Forgets the connection, which is at its end, and says why if that is known.
     pub(super) fn disconnect(&self) -> Option<GivenUp> {
         let mut state = lock(&self.state);
@@ -369,6 +412,11 @@ impl Link {
         }
     }
 
+    /// Says again to all queues what they were told: a server that takes their events may have taken that, too.
+    pub(super) fn tell_again(&self) {
+        lock(&self.state).vrings.iter().flatten().for_each(|running| running.vring.tell(|_| {}));
+    }
+
     /// Goes on with another server: gives it all memory, and every queue an empty ring in memory that the last server
     /// never saw.
     pub(super) fn resume(&self, connection: Connection, offer: &Offer) -> Result<(), SessionError> {
@@ -384,7 +432,7 @@ impl Link {
             running.private = inserted.map_err(|full| full.into_session_error(&self.name, offer.memory_slots))?;
             let ring = Ring::new(own, running.vring.shape, state.table.address(running.private)).map_err(os)?;
             running.addresses = ring.addresses();
-            running.kick = Arc::new(EventFd::new().map_err(os)?);
+            running.kick = self.new_kick().map_err(os)?;
             fresh.push(ring);
         }
         if state.table.has_news() {

@@ -1,5 +1,9 @@
 //! How a session is held.
 
+use super::connection::is_readable;
+use blockyard_block::EventFd;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How a session is held.
@@ -13,6 +17,10 @@ pub struct SessionOptions {
     pub reconnect: Duration,
     /// How long the server has to answer a control message.
     pub patience: Duration,
+    /// Readable while this process is asked to end. Then a server that owes something and gets nowhere for twice
+    /// [`patience`](Self::patience) is waited for no longer, and one that went away, no longer than that: the session
+    /// ends, and all requests with it. Never, where there is none.
+    pub ending: Option<Arc<EventFd>>,
     /// Longest time that a wait looks at the virtqueue before it sleeps. It sleeps at once where looking has not paid
     /// lately, and always where the process has one CPU only. Zero: always.
     pub poll: Duration,
@@ -29,7 +37,20 @@ impl Default for SessionOptions {
             io_buffer_bytes: None,
             reconnect: Duration::ZERO,
             patience: Duration::from_secs(5),
+            ending: None,
             poll: Duration::from_micros(50),
         }
+    }
+}
+
+impl SessionOptions {
+    /// Whether this process is asked to end.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ending| is_readable(ending.as_fd()))
+    }
+
+    /// How long a server may then get nowhere.
+    pub(super) fn ending_patience(&self) -> Duration {
+        2 * self.patience
     }
 }

@@ -208,6 +208,7 @@ impl Queue for SessionQueue {
 
     fn submit(&mut self) -> io::Result<()> {
         self.submitted = self.ended.len();
+        self.vring.in_flight.store(self.transfers.in_flight(), Ordering::Relaxed);
         if self.transfers.ring.publish() {
             self.kick.ring();
         }
@@ -241,6 +242,7 @@ impl Queue for SessionQueue {
         let reaped = (completions.len() - before) as u64;
         let completed = self.vring.completed.load(Ordering::Relaxed);
         self.vring.completed.store(completed.wrapping_add(reaped), Ordering::Relaxed);
+        self.vring.in_flight.store(self.transfers.in_flight(), Ordering::Relaxed);
     }
 
     /// Polls readable when a completion may be ready. Take it anew before each wait for it: that is when the server is

@@ -2,8 +2,9 @@
 
 use crate::rig::{Client, WRITE, pattern};
 use crate::scripted::{self, Contents, Say, Script, Use, contents, serve};
-use blockyard_block::{Disk, MemoryMap, Operation, Request, RequestError, explain};
+use blockyard_block::{Disk, EventFd, MemoryMap, Operation, Request, RequestError, explain};
 use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
+use blockyard_session::open::{OpenOptions, open_disk};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -323,6 +324,39 @@ fn a_server_that_never_completes_holds_no_queue() {
 }
 
 #[test]
+fn whoever_is_asked_to_end_waits_for_no_server_that_gets_nowhere() {
+    let good = || Script::good(DISK_BYTES);
+    let never: &dyn Fn() -> Script = &|| good().on_request(|_| Use::Never);
+    let filling: &dyn Fn() -> Script = &|| Script { fills_kicks: true, ..good() };
+    for script in [never, filling] {
+        let ending = Arc::new(EventFd::new().unwrap());
+        let tries = [1, 8, 48].map(Duration::from_secs);
+        let opened = tries.into_iter().find_map(|patience| {
+            let ending = Some(Arc::clone(&ending));
+            let (disk, server, _) = try_connect(script(), &SessionOptions { patience, ending, ..options() });
+            let disk = disk.ok()?;
+            let client = Client::try_new(&disk, 4).ok()?;
+            Some((client, disk, server))
+        });
+        let (mut client, disk, server) = opened.expect("it does not even answer at first");
+        let (ended, wait) = std::sync::mpsc::channel();
+        // Where the event is full, it sleeps in its submission.
+        let waiting = std::thread::spawn(move || {
+            let segments = client.segments(0, 4096);
+            ended.send(client.perform(WRITE, 0, &segments)).unwrap();
+        });
+        assert!(wait.recv_timeout(SHORT).is_err(), "nobody has asked for the end");
+        ending.ring();
+        assert_eq!(wait.recv_timeout(LONG), Ok(LOST));
+        let failure = disk.failure().unwrap();
+        assert!(failure.contains("waited for no longer"), "{failure}");
+        waiting.join().unwrap();
+        drop(disk);
+        server.join().unwrap();
+    }
+}
+
+#[test]
 fn a_server_that_stops_answering_holds_nobody() {
     let silent = || Script::good(DISK_BYTES).saying(scripted::GET_VRING_BASE, Say::Nothing);
     let (disk, _) = connect_impatiently(silent);
@@ -338,6 +372,34 @@ fn listen(path: &std::path::Path, scripts: Vec<Script>, disk: &Contents) -> Join
     std::thread::spawn(move || {
         scripts.into_iter().for_each(|script| serve(listener.accept().unwrap().0, script, &disk))
     })
+}
+
+#[test]
+fn memory_with_secrets_is_not_the_servers_to_map() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let disk = contents(DISK_BYTES);
+    let regions = Arc::new(AtomicUsize::new(0));
+    let counting = || {
+        let regions = Arc::clone(&regions);
+        Script::good(DISK_BYTES).on_message(move |request, _| {
+            regions.fetch_add(usize::from(request == scripted::ADD_MEM_REG), Ordering::Relaxed);
+            Say::Properly
+        })
+    };
+    let server = listen(&path, vec![counting(), counting()], &disk);
+    // The queue's own region, and the two of the requests'.
+    for (has_secrets, wanted) in [(false, 3), (true, 1)] {
+        regions.store(0, Ordering::Relaxed);
+        let specification = format!("session:{}", path.display()).parse().unwrap();
+        let opened = open_disk(&specification, &OpenOptions { has_secrets, ..OpenOptions::default() }).unwrap();
+        let session = opened.session.as_ref().unwrap();
+        let mut client = Client::new(session, 4);
+        client.write(4096, &[7; 4096]);
+        assert_eq!(client.read(4096, 4096), [7; 4096]);
+        assert_eq!(regions.load(Ordering::Relaxed), wanted);
+    }
+    server.join().unwrap();
 }
 
 #[test]

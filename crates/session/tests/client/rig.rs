@@ -3,8 +3,8 @@
 use crate::server::{QemuStorageDaemon, Running};
 use blockyard_block::{Completion, Disk, MemoryMap, Operation, Queue, Request, RequestError, Segment};
 use blockyard_session::client::{SessionDisk, SessionOptions};
-use std::fs;
 use std::path::PathBuf;
+use std::{fs, io};
 use tempfile::TempDir;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -46,9 +46,13 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(disk: &SessionDisk, depth: usize) -> Self {
+        Self::try_new(disk, depth).unwrap()
+    }
+
+    pub(crate) fn try_new(disk: &SessionDisk, depth: usize) -> io::Result<Self> {
         let memory = memory();
-        let queue = disk.open_queue(&memory, depth).unwrap();
-        Self { memory, queue }
+        let queue = disk.open_queue(&memory, depth)?;
+        Ok(Self { memory, queue })
     }
 
     pub(crate) fn segments(&self, address: u64, length: usize) -> Vec<Segment> {

@@ -91,6 +91,8 @@ pub(crate) struct Script {
     pub(crate) config: [u8; 60],
     /// It may find what cannot be by its own fault, and ends then; else that is the client's fault.
     pub(crate) careless: bool,
+    /// Makes the events that it is notified by ones to wait for, and fills them.
+    pub(crate) fills_kicks: bool,
     /// What to do about the message of this kind, of which as many have come before.
     pub(crate) on_message: Box<dyn FnMut(u32, usize) -> Say + Send>,
     /// What to do about a request, of which as many have come before.
@@ -110,6 +112,7 @@ impl Script {
             memory_slots: 16,
             config,
             careless: false,
+            fills_kicks: false,
             on_message: Box::new(|_, _| Say::Properly),
             on_request: Box::new(|_| Use::Properly),
         }
@@ -257,6 +260,11 @@ impl Server {
             SET_VRING_NUM => vring.size = half(1) as u16,
             SET_VRING_BASE => (vring.next, vring.used) = (half(1) as u16, half(1) as u16),
             SET_VRING_ADDR => (vring.descriptors, vring.used_ring, vring.available) = (whole(1), whole(2), whole(3)),
+            SET_VRING_KICK if self.script.fills_kicks => {
+                let kick = &files[0];
+                rustix::fs::fcntl_setfl(kick, rustix::fs::OFlags::empty()).unwrap();
+                rustix::io::write(kick, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+            }
             SET_VRING_KICK => vring.kick = files.into_iter().next(),
             SET_VRING_CALL => vring.call = files.into_iter().next(),
             GET_VRING_BASE => {
