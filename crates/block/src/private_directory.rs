@@ -7,8 +7,10 @@
 use crate::explain::error_at;
 use crate::shown;
 use crate::users::is_one_user;
-use rustix::fs::{CWD, FileType, Mode, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Stat, statat};
+use rustix::io::Errno;
 use rustix::process::geteuid;
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -64,41 +66,90 @@ fn make(place: &Path, prefix: &str) -> io::Result<TempDir> {
 /// The path of a directory without links, which leads to it until this user or root changes that.
 ///
 /// # Errors
-/// When others can change what lies in it, or in one on the way to it; when it cannot be looked at.
+/// When others can change what lies in it or in a directory on the way to it, or have put a link there; when nothing is
+/// there.
 pub fn unchangeable(place: &Path) -> io::Result<PathBuf> {
-    let path = fs::canonicalize(place)?;
-    let mut way: Vec<_> = path.ancestors().collect();
-    // From the root on: what lies in a directory counts when nobody can change that any more.
-    way.reverse();
-    for directory in way {
-        if others_can_change(directory)? {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("others can change what lies in {}", shown(directory)),
-            ));
+    resolved(place, |path, status| {
+        if is_link(status) {
+            return if is_trusted(path, status) { Ok(()) } else { Err(refused("somebody else's link is", path)) };
+        }
+        if others_can_change(path, status) { Err(refused("others can change what lies in", path)) } else { Ok(()) }
+    })
+}
+
+/// The path of a file without links, where nothing on the way to it, nor itself, was put by somebody else into a
+/// directory that everybody may write to (as the kernel has it of links, where `fs.protected_symlinks` is set).
+///
+/// # Errors
+/// When something was; when nothing is there.
+pub fn not_planted(place: &Path) -> io::Result<PathBuf> {
+    const EVERYBODYS: Mode = Mode::SVTX.union(Mode::WOTH);
+    let mut round: Option<Stat> = None;
+    resolved(place, |path, status| {
+        let is_everybodys = |round: &Stat| Mode::from_raw_mode(round.st_mode).contains(EVERYBODYS);
+        // Links lead on: what is round them is known again with what comes next.
+        let planted = round.is_some_and(|round| is_everybodys(&round) && status.st_uid != round.st_uid)
+            && !is_trusted(path, status);
+        round = (!is_link(status)).then_some(*status);
+        if planted { Err(refused("somebody else has put there", path)) } else { Ok(()) }
+    })
+}
+
+fn refused(why: &str, path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("{why} {}", shown(path)))
+}
+
+/// Links that are followed, as the kernel does.
+const LINKS_MAX: usize = 40;
+
+/// The path of a file without links. `judge` is called from the root on with each name on the way, and with what it
+/// names: a directory, a link, or the file itself.
+fn resolved(place: &Path, mut judge: impl FnMut(&Path, &Stat) -> io::Result<()>) -> io::Result<PathBuf> {
+    let mut left: Vec<OsString> = std::path::absolute(place)?.iter().rev().map(OsString::from).collect();
+    let mut path = PathBuf::new();
+    let mut links = 0;
+    while let Some(name) = left.pop() {
+        let before = path.clone();
+        if name == ".." {
+            path.pop();
+        } else {
+            path.push(name);
+        }
+        let status = statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW)?;
+        judge(&path, &status)?;
+        if is_link(&status) {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP.into());
+            }
+            left.extend(fs::read_link(&path)?.iter().rev().map(OsString::from));
+            path = before;
         }
     }
     Ok(path)
 }
 
-/// Whether somebody else can give a name in a directory to another file, be it the directory's owner.
-fn others_can_change(directory: &Path) -> io::Result<bool> {
-    let status = statat(CWD, directory, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
-    if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
-        // It was a directory when the path was resolved.
-        return Ok(true);
-    }
+fn is_link(status: &Stat) -> bool {
+    FileType::from_raw_mode(status.st_mode) == FileType::Symlink
+}
+
+/// Whether only this user or root decides over a file.
+fn is_trusted(path: &Path, status: &Stat) -> bool {
     let owner = status.st_uid;
     let is_certain = is_one_user(owner);
-    let is_roots = owner == 0 || !is_certain && OF_THE_SYSTEM.iter().any(|own| directory == Path::new(own));
-    let is_own = is_certain && owner == geteuid().as_raw();
-    if !is_roots && !is_own {
-        return Ok(true);
+    let is_roots = owner == 0 || !is_certain && OF_THE_SYSTEM.iter().any(|own| path == Path::new(own));
+    is_roots || is_certain && owner == geteuid().as_raw()
+}
+
+/// Whether somebody else can give a name in a directory to another file, be it the directory's owner.
+fn others_can_change(directory: &Path, status: &Stat) -> bool {
+    if FileType::from_raw_mode(status.st_mode) != FileType::Directory || !is_trusted(directory, status) {
+        return true;
     }
     // Of the bits, the group's are also those that an access control list can give to anybody. Who is in a group, and
     // will be, is not to be told.
     let mode = Mode::from_raw_mode(status.st_mode);
-    Ok(!mode.contains(Mode::SVTX) && mode.intersects(Mode::WGRP | Mode::WOTH))
+    !mode.contains(Mode::SVTX) && mode.intersects(Mode::WGRP | Mode::WOTH)
 }
 
 #[cfg(test)]
@@ -145,7 +196,38 @@ mod tests {
             let others = with_mode(&own.path().join(format!("{mode:o}")), mode);
             chown(&others, Some(Uid::from_raw(12345)), None).unwrap();
             assert!(unchangeable(&others).is_err());
+            assert!(not_planted(&others).is_ok(), "it lies where only we put something");
         }
+    }
+
+    #[test]
+    fn what_another_user_puts_where_everybody_may_leads_nowhere() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let own = tempfile::tempdir().unwrap();
+        let (everybodys, ours) =
+            (with_mode(&own.path().join("tmp"), 0o1777), with_mode(&own.path().join("ours"), 0o755));
+        let links = ["theirs", "own", "round"].map(|name| everybodys.join(name));
+        for link in &links[..2] {
+            symlink(&ours, link).unwrap();
+        }
+        symlink("round", &links[2]).unwrap();
+        let directory = with_mode(&everybodys.join("directory"), 0o777);
+        for theirs in [&links[0], &directory] {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            rustix::fs::chownat(CWD, theirs, Some(Uid::from_raw(12345)), None, flags).unwrap();
+        }
+        let below = with_mode(&directory.join("below"), 0o755);
+        for place in [&links[0], &directory, &below] {
+            for judged in [unchangeable(place), not_planted(place)] {
+                assert_eq!(judged.unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{}", shown(place));
+            }
+        }
+        for judged in [unchangeable(&links[1]), not_planted(&links[1])] {
+            assert_eq!(judged.unwrap(), fs::canonicalize(&ours).unwrap());
+        }
+        assert_eq!(not_planted(&links[2]).unwrap_err().raw_os_error(), Some(libc::ELOOP));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Where results are kept: directories that are open from when they are made, so that no name leads elsewhere later.
 
 use anyhow::{Context, Result, bail};
-use blockyard_block::shown;
+use blockyard_block::{not_planted, shown};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, statat};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -21,11 +21,12 @@ impl Output {
     /// The directory at `path`, which is made if nothing is there.
     ///
     /// # Errors
-    /// When it is none, or cannot be made.
+    /// When it is none, cannot be made, or somebody else has put it or a link to it where everybody may.
     pub fn at(path: &Path) -> Result<Self> {
         let context = || format!("cannot make {}", shown(path));
         fs::create_dir_all(path).with_context(context)?;
-        let directory = openat(CWD, path, DIRECTORY, Mode::empty()).with_context(context)?;
+        let own = not_planted(path).with_context(context)?;
+        let directory = openat(CWD, &own, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()).with_context(context)?;
         Ok(Self { directory, path: path.to_owned() })
     }
 
