@@ -43,8 +43,8 @@ impl Key {
     }
 }
 
-/// A core dump of this process has none of its memory from now on, be it a file or for a program that the system has for
-/// them: copies of a key lie about in it.
+/// A core dump of this process has none of its memory from now on, be it a file or for a program that the system has
+/// for them: copies of a key lie about in it.
 fn keep_out_of_cores() {
     // Where there is no /proc, nobody is worse off than without this.
     let _ = fs::write("/proc/self/coredump_filter", "0");

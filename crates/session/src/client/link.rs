@@ -206,8 +206,8 @@ pub(super) struct Link {
     /// Ends the keeper, and every wait for an answer.
     pub(super) stop: Arc<EventFd>,
     state: Mutex<State>,
-    /// What servers are notified with. A server may fill such an event, and make it one to wait for: whoever notifies it
-    /// then waits until somebody takes it.
+    /// What servers are notified with. A server may fill such an event, and make it one to wait for: whoever notifies
+    /// it then waits until somebody takes it.
     kicks: Mutex<Vec<Weak<EventFd>>>,
     geometry: Mutex<Geometry>,
     pub(super) generation: AtomicU64,
