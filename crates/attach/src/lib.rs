@@ -18,6 +18,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +32,9 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// As the library has them (`crates/posix/src/names.rs`).
 const VARIABLE: &str = "BLOCKYARD_ATTACH";
 const LOOKS: &str = "BLOCKYARD_ATTACH_AS";
+/// A page of a disk that nobody else changes, and its first bytes.
+const SHARED_BYTES: u64 = 4096;
+const ALONE: &[u8] = b"by-alone";
 /// Disks at most.
 pub const DISKS_MAX: usize = 64;
 /// Queues of each process: as many of its threads transfer at a time.
@@ -46,6 +50,8 @@ pub struct Attached {
     pub name: OsString,
     /// The disk.
     pub disk: Arc<dyn Disk>,
+    /// Nobody else changes it meanwhile: what a program reads next may be read before it asks.
+    pub is_alone: bool,
 }
 
 /// What disks look like to programs.
@@ -120,11 +126,15 @@ impl Attachment {
         let server = Arc::new(Server::start(&options).context("starting I/O threads")?);
         let sessions = Arc::<Sessions>::default();
         let mut lines = OsString::new();
-        for (index, Attached { name, disk }) in disks.into_iter().enumerate() {
+        for (index, Attached { name, disk, is_alone }) in disks.into_iter().enumerate() {
             let socket = directory.path().join(index.to_string());
             let listener = UnixListener::bind(&socket).context("making a socket")?;
-            // What programs lock of the disk, they lock there (crates/posix/src/locks.rs).
-            File::create_new(socket.with_extension("lock")).context("making a file")?;
+            // What programs lock of the disk, they lock there (crates/posix/src/locks.rs), and count there who changes
+            // it (crates/posix/src/writers.rs).
+            let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
+            if is_alone {
+                shared.write_all_at(ALONE, 0).and_then(|()| shared.set_len(SHARED_BYTES)).context("making a file")?;
+            }
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
             }

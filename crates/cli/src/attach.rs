@@ -87,7 +87,12 @@ pub fn run(args: &AttachArgs) -> Result<()> {
         let text = pair[0].to_str().ok_or_else(|| UsageError(format!("{} is no UTF-8", shown(&*pair[0]))))?;
         let specification: DiskSpecification = text.parse().map_err(UsageLines::from)?;
         let opened = open_disk(&specification, &opening)?;
-        attached.push(Attached { name: pair[1].clone(), disk: Arc::clone(&opened.disk) as Arc<dyn Disk> });
+        // Whoever has a file open through this program has it for themselves, or all read; a device is not asked.
+        let is_alone = match &opened.file {
+            Some(file) => file.file().metadata().is_ok_and(|metadata| metadata.is_file()),
+            None => opened.session.is_none(),
+        };
+        attached.push(Attached { name: pair[1].clone(), disk: Arc::clone(&opened.disk) as Arc<dyn Disk>, is_alone });
     }
     let looks = match args.looks {
         LooksArg::Device => Looks::Device,

@@ -63,6 +63,23 @@ fn requests_that_nobody_waits_for_end_as_glibcs_do() {
     assert!(by_glibc == fs::read(&disk).unwrap());
 }
 
+/// What is read before its time is what was there in time.
+#[test]
+fn a_program_that_reads_on_sees_what_it_and_others_have_written() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_ahead", &["-lrt"]);
+    let expected = yard.path("expected");
+    for disk in ["disk.img", "disk.img,block-size=4096"] {
+        let image = yard.random("disk.img", BYTES, 17);
+        fs::copy(&image, &expected).unwrap();
+        let words =
+            [program.as_os_str(), NAME.as_ref(), expected.as_ref(), BYTES.to_string().as_ref()].map(OsStr::to_owned);
+        let disk = yard.path("").join(disk);
+        run_without_leftovers(&mut on_disk(&disk, words)).succeeded();
+        assert!(same(&image, &expected));
+    }
+}
+
 #[test]
 fn dd_copies_in_blocks_of_any_size() {
     let yard = Yard::new();

@@ -10,6 +10,7 @@ use crate::connection::{Connection, PIECE_BYTES};
 use crate::control_block::{ControlBlock, Notice};
 use crate::errno::Errno;
 use crate::transfer::{self, Buffers};
+use crate::writers::Change;
 use blockyard_block::{Completion, EventFd, MemoryMap, Operation, Queue, Request, Segment};
 use libc::c_int;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,6 +48,8 @@ struct Job {
     left: usize,
     bytes: usize,
     error: Option<Errno>,
+    /// Until it is done.
+    _change: Option<Change>,
     /// Jobs are counted.
     number: u64,
     group: Option<Arc<Group>>,
@@ -278,7 +281,9 @@ impl State {
         let group = group.cloned();
         let left = count.max(1);
         self.told += usize::from(group.is_some() || block.notice().is_wanted());
-        self.jobs[usize::from(job)] = Some(Job { block, kind, descriptor, left, bytes, error: None, number, group });
+        let change = matches!(kind, Kind::Write { .. }).then(|| connection.writers.begin());
+        self.jobs[usize::from(job)] =
+            Some(Job { block, kind, descriptor, left, bytes, error: None, _change: change, number, group });
         if kind == Kind::Flush {
             self.flushes.push(job);
             return Ok(true);
@@ -385,7 +390,7 @@ fn at_once(connection: &Connection, block: ControlBlock, kind: Kind, from: u64) 
     let buffer = [libc::iovec { iov_base: block.buffer().cast(), iov_len: block.length() }];
     let buffers = Buffers::new(&buffer)?;
     match kind {
-        Kind::Read => transfer::read(connection, from, &buffers),
+        Kind::Read => transfer::read(connection, from, &buffers, true),
         Kind::Write { stable } => transfer::write(connection, from, &buffers, stable),
         Kind::Flush => Ok(0),
     }

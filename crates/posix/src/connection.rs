@@ -1,11 +1,13 @@
 //! A process's own way to a disk: made when it first needs it, and by its child anew.
 
+use crate::ahead::Ahead;
 use crate::aio::Requests;
 use crate::errno::Errno;
 use crate::locks;
 use crate::names::NAMES_MAX;
 use crate::own;
 use crate::setup::{Inside, disk};
+use crate::writers::Writers;
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, RequestError, explain};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use std::error::Error;
@@ -44,6 +46,8 @@ pub(crate) struct Connection {
     pub(crate) locks: Option<File>,
     /// Whether the program has had some.
     pub(crate) has_locked: AtomicBool,
+    pub(crate) writers: Writers,
+    pub(crate) ahead: Ahead,
     channels: Vec<Mutex<Option<Channel>>>,
     /// Which channel to try first.
     turn: AtomicUsize,
@@ -118,6 +122,8 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     Ok(Connection {
         opened,
         geometry,
+        writers: Writers::of(locks.as_ref()),
+        ahead: Ahead::default(),
         locks,
         has_locked: AtomicBool::new(false),
         channels,
@@ -214,7 +220,7 @@ impl Connection {
         }
     }
 
-    fn new_channel(&self) -> io::Result<Channel> {
+    pub(crate) fn new_channel(&self) -> io::Result<Channel> {
         let memory = MemoryMap::allocate(&[(0, CHANNEL_BYTES)]).map_err(io::Error::other)?;
         let queue = self.open_queue(&memory, CHANNEL_BYTES / PIECE_BYTES)?;
         let completions = Vec::with_capacity(queue.depth());

@@ -17,6 +17,7 @@
 //! is read without locks, and nothing that is found by it moves or is freed while somebody may look at it.
 #![allow(unreachable_pub, reason = "a shared library has no interface but its symbols")]
 
+mod ahead;
 mod aio;
 mod calls;
 mod connection;
@@ -31,3 +32,4 @@ mod setup;
 mod stat;
 mod table;
 mod transfer;
+mod writers;

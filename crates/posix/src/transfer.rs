@@ -35,18 +35,33 @@ impl<'a> Buffers<'a> {
         self.total_bytes
     }
 
-    /// Calls `each` for what of a piece is the program's: with where it is in the channel's memory, and in a buffer.
-    fn each(&self, chunk: &Chunk, piece: &Range<usize>, mut each: impl FnMut(Part, *mut u8, usize)) {
-        let Some((mut skip, range)) = chunk.part(piece) else { return };
-        let (length, mut done) = (range.len(), 0);
+    /// Puts a part of a channel's memory where the program wants what comes behind `skip` bytes.
+    pub(crate) fn fill(&self, skip: usize, memory: &MemoryMap, part: Part) {
+        self.each(skip, part, |part, address| {
+            // SAFETY: the program has said that there is room.
+            part.of(memory).copy_to(unsafe { slice::from_raw_parts_mut(address, part.length) });
+        });
+    }
+
+    /// Puts what the program has behind `skip` bytes into a part of a channel's memory.
+    fn drain(&self, skip: usize, memory: &MemoryMap, part: Part) {
+        self.each(skip, part, |part, address| {
+            // SAFETY: the program has said that they are there.
+            part.of(memory).copy_from(unsafe { slice::from_raw_parts(address, part.length) });
+        });
+    }
+
+    /// Calls `each` with parts of one part, and with where each lies in a buffer.
+    fn each(&self, mut skip: usize, Part { offset, length }: Part, mut each: impl FnMut(Part, *mut u8)) {
+        let mut done = 0;
         for buffer in self.all {
             if skip >= buffer.iov_len {
                 skip -= buffer.iov_len;
                 continue;
             }
             let count = (buffer.iov_len - skip).min(length - done);
-            let part = Part { offset: range.start + done, length: count };
-            each(part, buffer.iov_base.cast::<u8>().wrapping_add(skip), count);
+            let part = Part { offset: offset + done, length: count };
+            each(part, buffer.iov_base.cast::<u8>().wrapping_add(skip));
             (done, skip) = (done + count, 0);
             if done == length {
                 return;
@@ -55,20 +70,19 @@ impl<'a> Buffers<'a> {
     }
 }
 
-/// Fills buffers with what the disk has from `offset` on. How many bytes that were: fewer at the disk's end.
-pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>) -> Result<usize, Errno> {
+/// Fills buffers with what the disk has from `offset` on. How many bytes that were: fewer at the disk's end. `waits`: it
+/// is read now, and not before.
+pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, waits: bool) -> Result<usize, Errno> {
     let length = within(connection, offset, buffers.total_bytes());
-    if length == 0 {
-        return Ok(0);
+    let done = if waits { 0 } else { connection.ahead.read(connection, offset, length, buffers) };
+    if done == length {
+        return Ok(length);
     }
     connection.with_channel(|channel| {
-        in_chunks(connection, offset, length, |chunk| {
+        in_chunks(connection, offset, done..length, |chunk| {
             // While the disk reads the others.
             let take = |memory: &MemoryMap, piece: Range<usize>| {
-                buffers.each(&chunk, &piece, |part, address, count| {
-                    // SAFETY: the program has said that there is room.
-                    part.of(memory).copy_to(unsafe { slice::from_raw_parts_mut(address, count) });
-                });
+                chunk.part(&piece).into_iter().for_each(|(skip, part)| buffers.fill(skip, memory, part));
             };
             let blocks = (chunk.blocks_from, chunk.blocks_bytes);
             transfer(connection, channel, Operation::Read, blocks, |_, _| {}, take)
@@ -84,13 +98,11 @@ pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>,
         return if buffers.total_bytes() == 0 { Ok(0) } else { Err(Errno(libc::ENOSPC)) };
     }
     let operation = Operation::Write { force_unit_access: stable };
+    let _change = connection.writers.begin();
     connection.with_channel(|channel| {
-        in_chunks(connection, offset, length, |chunk| {
+        in_chunks(connection, offset, 0..length, |chunk| {
             let fill = |memory: &MemoryMap, piece: Range<usize>| {
-                buffers.each(&chunk, &piece, |part, address, count| {
-                    // SAFETY: the program has said that they are there.
-                    part.of(memory).copy_from(unsafe { slice::from_raw_parts(address, count) });
-                });
+                chunk.part(&piece).into_iter().for_each(|(skip, part)| buffers.drain(skip, memory, part));
             };
             write_chunk(connection, channel, operation, &chunk, fill)
         })
@@ -101,6 +113,7 @@ pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>,
 pub(crate) fn write_zeroes(connection: &Connection, offset: u64, length: u64, unmap: bool) -> Result<(), Errno> {
     let block = u64::from(connection.geometry.logical_block_bytes);
     let end = offset.checked_add(length).ok_or(Errno(libc::EINVAL))?;
+    let _change = connection.writers.begin();
     let (first, last) = (offset.next_multiple_of(block).min(end), (end - end % block).max(offset));
     if first < last {
         let operation = Operation::WriteZeroes { length_bytes: last - first, may_unmap: unmap };
@@ -119,11 +132,10 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
     let operation = Operation::Write { force_unit_access: false };
     connection
         .with_channel(|channel| {
-            in_chunks(connection, from, (to - from) as usize, |chunk| {
+            in_chunks(connection, from, 0..(to - from) as usize, |chunk| {
                 write_chunk(connection, channel, operation, &chunk, |memory, piece| {
-                    if let Some((_, range)) = chunk.part(&piece) {
-                        let part = Part { offset: range.start, length: range.len() };
-                        part.of(memory).copy_from(&vec![0_u8; range.len()]);
+                    if let Some((_, part)) = chunk.part(&piece) {
+                        part.of(memory).copy_from(&vec![0_u8; part.length]);
                     }
                 })
             })
@@ -133,6 +145,7 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
 
 /// Has the disk do something that moves no bytes.
 pub(crate) fn perform(connection: &Connection, operation: Operation, offset_bytes: u64) -> Result<(), Errno> {
+    let _change = (operation != Operation::Flush).then(|| connection.writers.begin());
     connection.with_channel(|channel| {
         push(channel, operation, offset_bytes, &[], 0)?;
         finish(connection, channel, |_, _| {})
@@ -140,7 +153,7 @@ pub(crate) fn perform(connection: &Connection, operation: Operation, offset_byte
 }
 
 /// So much of `length` bytes as lies within the disk.
-fn within(connection: &Connection, offset: u64, length: usize) -> usize {
+pub(crate) fn within(connection: &Connection, offset: u64, length: usize) -> usize {
     let left = connection.geometry.capacity_bytes.saturating_sub(offset);
     length.min(usize::try_from(left).unwrap_or(usize::MAX))
 }
@@ -161,26 +174,26 @@ impl Chunk {
         self.length == self.blocks_bytes
     }
 
-    /// What of a piece of its blocks is the program's: where that is in its buffers, and in the blocks.
-    fn part(&self, piece: &Range<usize>) -> Option<(usize, Range<usize>)> {
-        let range = piece.start.max(self.skipped)..piece.end.min(self.skipped + self.length);
-        (range.start < range.end).then(|| (self.done + range.start - self.skipped, range))
+    /// What of a piece of its blocks is the program's: where that is in its buffers, and in the channel's memory.
+    fn part(&self, piece: &Range<usize>) -> Option<(usize, Part)> {
+        let (start, end) = (piece.start.max(self.skipped), piece.end.min(self.skipped + self.length));
+        (start < end).then(|| (self.done + start - self.skipped, Part { offset: start, length: end - start }))
     }
 }
 
-/// Carries a transfer out in chunks. Where one fails, those before it count.
+/// Carries `left` of a transfer out in chunks. Where one fails, those before it count.
 fn in_chunks(
     connection: &Connection,
     offset: u64,
-    length: usize,
+    left: Range<usize>,
     mut each: impl FnMut(Chunk) -> Result<(), Errno>,
 ) -> Result<usize, Errno> {
     let block = u64::from(connection.geometry.logical_block_bytes);
-    let mut done = 0;
-    while done < length {
+    let mut done = left.start;
+    while done < left.end {
         let at = offset + done as u64;
         let skipped = (at % block) as usize;
-        let length = (length - done).min(CHANNEL_BYTES - skipped);
+        let length = (left.end - done).min(CHANNEL_BYTES - skipped);
         // The capacity is whole blocks.
         let blocks_bytes = (skipped + length).next_multiple_of(block as usize);
         match each(Chunk { done, length, blocks_from: at - skipped as u64, blocks_bytes, skipped }) {
@@ -261,9 +274,10 @@ fn finish(connection: &Connection, channel: &mut Channel, done: impl Fn(&MemoryM
 }
 
 /// A part of a channel's memory.
-struct Part {
-    offset: usize,
-    length: usize,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) offset: usize,
+    pub(crate) length: usize,
 }
 
 impl Part {
@@ -272,11 +286,11 @@ impl Part {
     }
 }
 
-fn segment(offset: usize, length: usize) -> Segment {
+pub(crate) fn segment(offset: usize, length: usize) -> Segment {
     Segment { region: 0, length_bytes: length as u32, offset_bytes: offset as u64 }
 }
 
-fn push(
+pub(crate) fn push(
     channel: &mut Channel,
     operation: Operation,
     offset_bytes: u64,

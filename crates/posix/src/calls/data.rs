@@ -71,7 +71,8 @@ fn read_into(disk: Result<OpenDisk, Errno>, buffers: Result<&[iovec], Errno>, pl
     let read = || {
         let disk = disk?.for_reading()?;
         let buffers = Buffers::new(buffers?)?;
-        let read = |from| transfer::read(disk.connection, from, &buffers);
+        let is_direct = disk.mapped.get().flags() & libc::O_DIRECT != 0;
+        let read = |from| transfer::read(disk.connection, from, &buffers, is_direct);
         transferred(&disk, place, buffers.total_bytes(), read)
     };
     answer(read()) as isize

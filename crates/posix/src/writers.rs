@@ -1,0 +1,68 @@
+//! Who changes a disk, counted by all processes that have it from one `blockyard attach`: in a page that they share.
+//!
+//! What was read before its time is good for as long as nobody has changed anything since. So each change is counted
+//! before its request is made, and again when that is done. One that is never done, as its process was killed, leaves
+//! both numbers apart, and nothing is read before its time any more.
+
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use std::fs::File;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What whoever serves the disk has put there if nobody else changes it (`crates/attach/src/lib.rs`).
+const MAGIC: u64 = u64::from_le_bytes(*b"by-alone");
+const PAGE_BYTES: usize = 4096;
+
+#[repr(C)]
+#[derive(Debug)]
+struct Page {
+    magic: AtomicU64,
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// Those of a disk. Without a page: there may be others, of whom nothing is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writers(Option<&'static Page>);
+
+/// A change of the disk, until it is done.
+#[derive(Debug)]
+pub(crate) struct Change(Writers);
+
+impl Writers {
+    /// As the disk's file beside its socket has them.
+    pub(crate) fn of(file: Option<&File>) -> Self {
+        let page = file.filter(|file| file.metadata().is_ok_and(|metadata| metadata.len() >= PAGE_BYTES as u64));
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping where there is none.
+        let mapped = page.map(|file| unsafe { mmap(null_mut(), PAGE_BYTES, protection, MapFlags::SHARED, file, 0) });
+        // SAFETY: it stays mapped, and all of it is atomic.
+        let page = mapped.and_then(Result::ok).and_then(|page| unsafe { page.cast::<Page>().as_ref() });
+        Self(page.filter(|page| page.magic.load(Ordering::Acquire) == MAGIC))
+    }
+
+    /// Begins a change.
+    pub(crate) fn begin(self) -> Change {
+        if let Self(Some(page)) = self {
+            page.begun.fetch_add(1, Ordering::SeqCst);
+        }
+        Change(self)
+    }
+
+    /// Changes so far, if none is under way: what is asked for now is good for as long as this says the same.
+    #[inline]
+    pub(crate) fn quiet(self) -> Option<u64> {
+        let page = self.0?;
+        // In this order: one that begins in between is counted.
+        let ended = page.ended.load(Ordering::SeqCst);
+        (page.begun.load(Ordering::SeqCst) == ended).then_some(ended)
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        if let Writers(Some(page)) = self.0 {
+            page.ended.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
