@@ -34,9 +34,9 @@ impl EventFd {
         let mut take =
             || preadv2(&self.descriptor, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT);
         let taken = match retry_on_intr(&mut take) {
-            // A kernel that knows this of files alone.
-            Err(Errno::OPNOTSUPP) => retry_on_intr(|| read(&self.descriptor, &mut count)),
-            taken => taken,
+            taken @ (Ok(_) | Err(Errno::AGAIN)) => taken,
+            // A kernel that knows this of files alone, or a filter of system calls that does not know it.
+            Err(_) => retry_on_intr(|| read(&self.descriptor, &mut count)),
         };
         if taken == Ok(8) { u64::from_ne_bytes(count) } else { 0 }
     }

@@ -46,7 +46,7 @@ pub fn print(text: &str) -> Result<()> {
     Ok(writeln!(io::stdout(), "{}", printable_lines(text)).map_err(OutputError)?)
 }
 
-/// As [`print`]; where stdout is no terminal, just as it is: whoever reads it gets the names that are in it.
+/// As [`print()`]; where stdout is no terminal, just as it is: whoever reads it gets the names that are in it.
 ///
 /// # Errors
 /// As there.

@@ -5,6 +5,7 @@
 //! hears of a write sees it.
 
 use crate::connection::{CHANNEL_BYTES, Channel, Connection, PIECE_BYTES};
+use crate::errno::Errno;
 use crate::setup::Inside;
 use crate::transfer::{Buffers, Part, segment};
 use crate::{own, transfer};
@@ -69,15 +70,27 @@ enum Slot {
 impl Ahead {
     /// Fills buffers with what was read before from `offset` on, `length` bytes of the disk's, and sees to it that what
     /// comes next is read. How many bytes that were: the rest is for the caller to read.
-    pub(crate) fn read(&self, connection: &Connection, offset: u64, length: usize, buffers: &Buffers<'_>) -> usize {
+    pub(crate) fn read(
+        &self,
+        connection: &Connection,
+        offset: u64,
+        length: usize,
+        buffers: &Buffers<'_>,
+    ) -> Result<usize, Errno> {
         // Another thread reads, or this one is interrupted in it.
-        let Ok(mut stream) = self.0.try_lock() else { return 0 };
+        let Ok(mut stream) = self.0.try_lock() else { return Ok(0) };
         stream.read(connection, offset, length, buffers)
     }
 }
 
 impl Stream {
-    fn read(&mut self, connection: &Connection, offset: u64, length: usize, buffers: &Buffers<'_>) -> usize {
+    fn read(
+        &mut self,
+        connection: &Connection,
+        offset: u64,
+        length: usize,
+        buffers: &Buffers<'_>,
+    ) -> Result<usize, Errno> {
         let changes = connection.writers.quiet();
         if offset != self.next || changes != Some(self.changes) {
             self.forget();
@@ -88,14 +101,14 @@ impl Stream {
         self.next = offset + length as u64;
         self.bytes = self.bytes.saturating_add(length);
         if changes.is_none() || self.is_refused {
-            return 0;
+            return Ok(0);
         }
         if self.reads < READS_MIN {
             self.reads += 1;
-            return 0;
+            return Ok(0);
         }
         if !self.has_channel(connection) {
-            return 0;
+            return Ok(0);
         }
         let mut done = 0;
         while done < length {
@@ -109,14 +122,14 @@ impl Stream {
             let Some(channel) = &self.channel else { break };
             let within = (at - piece.offset) as usize;
             let count = (piece.length - within).min(length - done);
-            buffers.fill(done, &channel.memory, Part { offset: piece.slot * PIECE_BYTES + within, length: count });
+            buffers.fill(done, &channel.memory, Part { offset: piece.slot * PIECE_BYTES + within, length: count })?;
             done += count;
             if at + count as u64 == piece.end() {
                 self.slots[piece.slot] = Slot::Free;
                 self.pieces.pop_front();
             }
         }
-        done
+        Ok(done)
     }
 
     fn has_channel(&mut self, connection: &Connection) -> bool {

@@ -9,12 +9,11 @@
 use crate::connection::{Connection, PIECE_BYTES};
 use crate::control_block::{ControlBlock, Notice};
 use crate::errno::Errno;
-use crate::transfer::{self, Buffers};
+use crate::transfer::{self, Buffers, Part, segment};
 use crate::writers::Change;
 use blockyard_block::{Completion, EventFd, MemoryMap, Operation, Queue, Request, Segment};
 use libc::c_int;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -301,17 +300,19 @@ impl State {
         let Some(index) = self.free_slots.pop() else { return };
         self.slots[usize::from(index)] = slot;
         let Some(Job { kind, block, .. }) = &self.jobs[usize::from(job)] else { return };
-        let segment = self.segment(index, slot.bytes);
+        let part = part(index, slot.bytes);
         let operation = match *kind {
             Kind::Read => Operation::Read,
             Kind::Flush => Operation::Flush,
             Kind::Write { stable } => {
-                // SAFETY: the program has said that so many bytes are there until it is done.
-                let from = unsafe { slice::from_raw_parts(block.buffer().wrapping_add(slot.at), slot.bytes) };
-                self.memory.slice(segment).expect("a slot lies in the memory").copy_from(from);
+                if let Err(error) = part.take(&self.memory, block.buffer().wrapping_add(slot.at)) {
+                    self.free_slots.push(index);
+                    return self.end_of_piece(job, Err(error));
+                }
                 Operation::Write { force_unit_access: stable }
             }
         };
+        let segment = segment(part.offset, part.length);
         let segments: &[Segment] = if operation == Operation::Flush { &[] } else { &[segment] };
         let request = Request { operation, offset_bytes, segments, token: index.into() };
         while self.queue.push(&request).is_err() {
@@ -322,8 +323,17 @@ impl State {
         }
     }
 
-    fn segment(&self, index: u16, bytes: usize) -> Segment {
-        Segment { region: 0, length_bytes: bytes as u32, offset_bytes: u64::from(index) * SLOT_BYTES as u64 }
+    /// A piece of a job's is done. With the last of them, the job is.
+    fn end_of_piece(&mut self, number: u16, result: Result<(), Errno>) {
+        let Some(job) = &mut self.jobs[usize::from(number)] else { return };
+        job.error = job.error.or(result.err());
+        job.left -= 1;
+        if job.left == 0
+            && let Some(job) = self.jobs[usize::from(number)].take()
+        {
+            self.free_jobs.push(number);
+            self.told -= usize::from(job.end());
+        }
     }
 
     /// Takes back what the disk has done.
@@ -335,24 +345,12 @@ impl State {
             let index = completion.token as u16;
             let Slot { job: number, at, bytes } = self.slots[usize::from(index)];
             self.free_slots.push(index);
-            let segment = self.segment(index, bytes);
-            let Some(job) = &mut self.jobs[usize::from(number)] else { continue };
-            match completion.result {
-                Err(error) => job.error = job.error.or(Some(connection.errno(error))),
-                Ok(()) if job.kind == Kind::Read => {
-                    // SAFETY: the program has said that there is room until it is done.
-                    let into = unsafe { slice::from_raw_parts_mut(job.block.buffer().wrapping_add(at), bytes) };
-                    self.memory.slice(segment).expect("a slot lies in the memory").copy_to(into);
-                }
-                Ok(()) => {}
+            let Some(job) = &self.jobs[usize::from(number)] else { continue };
+            let mut result = completion.result.map_err(|error| connection.errno(error));
+            if result.is_ok() && job.kind == Kind::Read {
+                result = part(index, bytes).give(&self.memory, job.block.buffer().wrapping_add(at));
             }
-            job.left -= 1;
-            if job.left == 0
-                && let Some(job) = self.jobs[usize::from(number)].take()
-            {
-                self.free_jobs.push(number);
-                self.told -= usize::from(job.end());
-            }
+            self.end_of_piece(number, result);
         }
         self.completions = completions;
         if self.under_way() < before {
@@ -383,6 +381,11 @@ impl Job {
         }
         is_told || self.group.is_some()
     }
+}
+
+/// Where a slot's bytes are.
+fn part(index: u16, bytes: usize) -> Part {
+    Part { offset: usize::from(index) * SLOT_BYTES, length: bytes }
 }
 
 /// What is not whole blocks is done here and now.

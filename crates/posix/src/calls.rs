@@ -5,6 +5,7 @@ mod aio;
 mod data;
 mod descriptors;
 mod names;
+mod signals;
 pub(crate) mod streams;
 
 use crate::connection::{self, Connection};
@@ -52,16 +53,6 @@ impl OpenDisk {
 #[inline]
 fn disk(descriptor: c_int) -> Option<Result<OpenDisk, Errno>> {
     table::find(descriptor).map(OpenDisk::of)
-}
-
-/// Gives the program a value where it has said that there is room for one.
-fn put<T>(place: *mut T, value: T) -> Result<c_int, Errno> {
-    if place.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
-    // SAFETY: the program's.
-    unsafe { place.write_unaligned(value) };
-    Ok(0)
 }
 
 /// Gives a new descriptor what another is open on, if that is a disk.

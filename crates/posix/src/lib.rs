@@ -24,6 +24,7 @@ mod connection;
 mod control_block;
 mod description;
 mod errno;
+mod guarded;
 mod locks;
 mod names;
 mod next;

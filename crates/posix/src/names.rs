@@ -1,5 +1,7 @@
 //! Which names are disks.
 
+use crate::guarded::get;
+use libc::c_char;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 
@@ -17,6 +19,14 @@ pub(crate) const NAMES_MAX: usize = 64;
 pub(crate) struct Named {
     pub(crate) name: Vec<u8>,
     pub(crate) disk: String,
+}
+
+impl Named {
+    /// Whether it has this name. Of the path, no byte behind the first that differs is looked at.
+    pub(crate) fn is_named(&self, path: *const c_char) -> bool {
+        let name = self.name.iter().chain(&[0]);
+        name.enumerate().all(|(index, &byte)| get(path.cast::<u8>().wrapping_add(index)) == Ok(byte))
+    }
 }
 
 /// What a variable says.

@@ -2,7 +2,7 @@
 
 use crate::calls::streams;
 use crate::names::{LOOKS, Named, VARIABLE, parse};
-use crate::{connection, table};
+use crate::{connection, guarded, table};
 use libc::c_char;
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
@@ -47,14 +47,14 @@ pub(crate) fn is_inside() -> bool {
     INSIDE.get() || unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } == 0 && name.starts_with(SESSIONS)
 }
 
-/// The disk that has this name, by its number.
+/// The disk that a path names, by its number.
 #[inline]
-pub(crate) fn find(name: &CStr) -> Option<usize> {
+pub(crate) fn find(path: *const c_char) -> Option<usize> {
     let names = NAMES.get().filter(|names| !names.is_empty())?;
     if INSIDE.get() {
         return None;
     }
-    names.iter().position(|named| named.name == name.to_bytes())
+    names.iter().position(|named| named.is_named(path))
 }
 
 pub(crate) fn disk(number: usize) -> Option<&'static Named> {
@@ -88,6 +88,7 @@ extern "C" fn at_load() {
     }
     // SAFETY: the function does what may be done in a child.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    guarded::catch();
     let _inside = Inside::enter();
     table::adopt_inherited().into_iter().for_each(streams::follow);
 }

@@ -2,10 +2,10 @@
 
 use crate::connection::{CHANNEL_BYTES, Channel, Connection, PIECE_BYTES};
 use crate::errno::Errno;
+use crate::guarded;
 use blockyard_block::{MemoryMap, Operation, Request, Segment};
 use libc::iovec;
 use std::ops::Range;
-use std::slice;
 use vm_memory::VolatileSlice;
 
 /// Memory of the program's, which it has said is there.
@@ -15,17 +15,11 @@ pub(crate) struct Buffers<'a> {
     total_bytes: usize,
 }
 
-/// The lowest address that a program can have something at (vm.mmap_min_addr, as a rule).
-const LOWEST: usize = 65536;
-
 impl<'a> Buffers<'a> {
     /// Buffers as readv(2) takes them.
     pub(crate) fn new(all: &'a [iovec]) -> Result<Self, Errno> {
         let mut total_bytes = 0_usize;
         for buffer in all {
-            if buffer.iov_len > 0 && (buffer.iov_base as usize) < LOWEST {
-                return Err(Errno(libc::EFAULT));
-            }
             total_bytes = total_bytes.checked_add(buffer.iov_len).ok_or(Errno(libc::EINVAL))?;
         }
         if total_bytes > isize::MAX as usize { Err(Errno(libc::EINVAL)) } else { Ok(Self { all, total_bytes }) }
@@ -36,23 +30,22 @@ impl<'a> Buffers<'a> {
     }
 
     /// Puts a part of a channel's memory where the program wants what comes behind `skip` bytes.
-    pub(crate) fn fill(&self, skip: usize, memory: &MemoryMap, part: Part) {
-        self.each(skip, part, |part, address| {
-            // SAFETY: the program has said that there is room.
-            part.of(memory).copy_to(unsafe { slice::from_raw_parts_mut(address, part.length) });
-        });
+    pub(crate) fn fill(&self, skip: usize, memory: &MemoryMap, part: Part) -> Result<(), Errno> {
+        self.each(skip, part, |part, address| part.give(memory, address))
     }
 
     /// Puts what the program has behind `skip` bytes into a part of a channel's memory.
-    fn drain(&self, skip: usize, memory: &MemoryMap, part: Part) {
-        self.each(skip, part, |part, address| {
-            // SAFETY: the program has said that they are there.
-            part.of(memory).copy_from(unsafe { slice::from_raw_parts(address, part.length) });
-        });
+    fn drain(&self, skip: usize, memory: &MemoryMap, part: Part) -> Result<(), Errno> {
+        self.each(skip, part, |part, address| part.take(memory, address))
     }
 
     /// Calls `each` with parts of one part, and with where each lies in a buffer.
-    fn each(&self, mut skip: usize, Part { offset, length }: Part, mut each: impl FnMut(Part, *mut u8)) {
+    fn each(
+        &self,
+        mut skip: usize,
+        Part { offset, length }: Part,
+        mut each: impl FnMut(Part, *mut u8) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mut done = 0;
         for buffer in self.all {
             if skip >= buffer.iov_len {
@@ -61,12 +54,13 @@ impl<'a> Buffers<'a> {
             }
             let count = (buffer.iov_len - skip).min(length - done);
             let part = Part { offset: offset + done, length: count };
-            each(part, buffer.iov_base.cast::<u8>().wrapping_add(skip));
+            each(part, buffer.iov_base.cast::<u8>().wrapping_add(skip))?;
             (done, skip) = (done + count, 0);
             if done == length {
-                return;
+                break;
             }
         }
+        Ok(())
     }
 }
 
@@ -74,7 +68,7 @@ impl<'a> Buffers<'a> {
 /// is read now, and not before.
 pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, waits: bool) -> Result<usize, Errno> {
     let length = within(connection, offset, buffers.total_bytes());
-    let done = if waits { 0 } else { connection.ahead.read(connection, offset, length, buffers) };
+    let done = if waits { 0 } else { connection.ahead.read(connection, offset, length, buffers)? };
     if done == length {
         return Ok(length);
     }
@@ -82,10 +76,10 @@ pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, 
         in_chunks(connection, offset, done..length, |chunk| {
             // While the disk reads the others.
             let take = |memory: &MemoryMap, piece: Range<usize>| {
-                chunk.part(&piece).into_iter().for_each(|(skip, part)| buffers.fill(skip, memory, part));
+                chunk.part(&piece).map_or(Ok(()), |(skip, part)| buffers.fill(skip, memory, part))
             };
             let blocks = (chunk.blocks_from, chunk.blocks_bytes);
-            transfer(connection, channel, Operation::Read, blocks, |_, _| {}, take)
+            transfer(connection, channel, Operation::Read, blocks, |_, _| Ok(()), take)
         })
     })
 }
@@ -102,7 +96,7 @@ pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>,
     connection.with_channel(|channel| {
         in_chunks(connection, offset, 0..length, |chunk| {
             let fill = |memory: &MemoryMap, piece: Range<usize>| {
-                chunk.part(&piece).into_iter().for_each(|(skip, part)| buffers.drain(skip, memory, part));
+                chunk.part(&piece).map_or(Ok(()), |(skip, part)| buffers.drain(skip, memory, part))
             };
             write_chunk(connection, channel, operation, &chunk, fill)
         })
@@ -137,6 +131,7 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
                     if let Some((_, part)) = chunk.part(&piece) {
                         part.of(memory).copy_from(&vec![0_u8; part.length]);
                     }
+                    Ok(())
                 })
             })
         })
@@ -148,7 +143,7 @@ pub(crate) fn perform(connection: &Connection, operation: Operation, offset_byte
     let _change = (operation != Operation::Flush).then(|| connection.writers.begin());
     connection.with_channel(|channel| {
         push(channel, operation, offset_bytes, &[], 0)?;
-        finish(connection, channel, |_, _| {})
+        finish(connection, channel, |_, _| Ok(()))
     })
 }
 
@@ -211,7 +206,7 @@ fn write_chunk(
     channel: &mut Channel,
     operation: Operation,
     chunk: &Chunk,
-    fill: impl Fn(&MemoryMap, Range<usize>),
+    fill: impl Fn(&MemoryMap, Range<usize>) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let (_shared, _alone);
     if chunk.is_whole_blocks() {
@@ -222,37 +217,43 @@ fn write_chunk(
         for at in [0, chunk.blocks_bytes - block].into_iter().take(chunk.blocks_bytes / block) {
             push(channel, Operation::Read, chunk.blocks_from + at as u64, &[segment(at, block)], 0)?;
         }
-        finish(connection, channel, |_, _| {})?;
+        finish(connection, channel, |_, _| Ok(()))?;
     }
-    transfer(connection, channel, operation, (chunk.blocks_from, chunk.blocks_bytes), fill, |_, _| {})
+    transfer(connection, channel, operation, (chunk.blocks_from, chunk.blocks_bytes), fill, |_, _| Ok(()))
 }
 
 /// Transfers blocks to or from the beginning of a channel's memory. `before` is called with each piece before the disk
-/// has it, and `after` when it is done: meanwhile the disk has others.
+/// has it, and `after` when it is done: meanwhile the disk has others. Where one fails, no more is begun.
 fn transfer(
     connection: &Connection,
     channel: &mut Channel,
     operation: Operation,
     (offset, length): (u64, usize),
-    before: impl Fn(&MemoryMap, Range<usize>),
-    after: impl Fn(&MemoryMap, Range<usize>),
+    before: impl Fn(&MemoryMap, Range<usize>) -> Result<(), Errno>,
+    after: impl Fn(&MemoryMap, Range<usize>) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let piece = |index: u64| {
         let at = index as usize * PIECE_BYTES;
         at..(at + PIECE_BYTES).min(length)
     };
-    for index in 0..length.div_ceil(PIECE_BYTES) as u64 {
+    let mut begin = |index: u64| {
         let range = piece(index);
-        before(&channel.memory, range.clone());
+        before(&channel.memory, range.clone())?;
         push(channel, operation, offset + range.start as u64, &[segment(range.start, range.len())], index)?;
-        channel.queue.submit()?;
-    }
-    finish(connection, channel, |memory, index| after(memory, piece(index)))
+        Ok(channel.queue.submit()?)
+    };
+    let begun: Result<(), Errno> = (0..length.div_ceil(PIECE_BYTES) as u64).try_for_each(&mut begin);
+    let finished = finish(connection, channel, |memory, index| after(memory, piece(index)));
+    begun.and(finished)
 }
 
 /// Waits for all that the channel has under way, and calls `done` with the token of each that is; the first error
 /// counts.
-fn finish(connection: &Connection, channel: &mut Channel, done: impl Fn(&MemoryMap, u64)) -> Result<(), Errno> {
+fn finish(
+    connection: &Connection,
+    channel: &mut Channel,
+    done: impl Fn(&MemoryMap, u64) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     let Channel { memory, queue, completions } = channel;
     let mut first_error = None;
     queue.submit()?;
@@ -260,9 +261,9 @@ fn finish(connection: &Connection, channel: &mut Channel, done: impl Fn(&MemoryM
         completions.clear();
         queue.reap(completions);
         for completion in completions.iter() {
-            match completion.result {
-                Ok(()) => done(memory, completion.token),
-                Err(error) => first_error = first_error.or(Some(error)),
+            let result = completion.result.map_err(|error| connection.errno(error));
+            if let Err(error) = result.and_then(|()| done(memory, completion.token)) {
+                first_error.get_or_insert(error);
             }
         }
         if completions.is_empty() {
@@ -270,7 +271,7 @@ fn finish(connection: &Connection, channel: &mut Channel, done: impl Fn(&MemoryM
         }
         queue.submit()?;
     }
-    first_error.map_or(Ok(()), |error| Err(connection.errno(error)))
+    first_error.map_or(Ok(()), Err)
 }
 
 /// A part of a channel's memory.
@@ -281,9 +282,27 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// Copies it to memory of the program's.
+    pub(crate) fn give(&self, memory: &MemoryMap, to: *mut u8) -> Result<(), Errno> {
+        let from = self.of(memory).ptr_guard();
+        // SAFETY: the part is there; the program has said that there is room.
+        copied(unsafe { guarded::copy(to, from.as_ptr(), self.length) }, self.length)
+    }
+
+    /// Copies what the program has to it.
+    pub(crate) fn take(&self, memory: &MemoryMap, from: *const u8) -> Result<(), Errno> {
+        let to = self.of(memory).ptr_guard_mut();
+        // SAFETY: the part is there; the program has said that it has so much.
+        copied(unsafe { guarded::copy(to.as_ptr(), from, self.length) }, self.length)
+    }
+
     fn of<'memory>(&self, memory: &'memory MemoryMap) -> VolatileSlice<'memory> {
         memory.slice(segment(self.offset, self.length)).expect("a chunk lies in the channel's memory")
     }
+}
+
+fn copied(count: usize, length: usize) -> Result<(), Errno> {
+    if count == length { Ok(()) } else { Err(Errno(libc::EFAULT)) }
 }
 
 pub(crate) fn segment(offset: usize, length: usize) -> Segment {

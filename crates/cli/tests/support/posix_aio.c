@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -100,6 +101,15 @@ static void mistakes(int disk)
 	CHECK(cancelled == AIO_ALLDONE || cancelled == AIO_NOTCANCELED || cancelled == AIO_CANCELED);
 	CHECK(cancelled == AIO_CANCELED || finish(&blocks[1]) == BYTES);
 	CHECK(aio_cancel(disk, &blocks[1]) == AIO_ALLDONE);
+	/* Memory that is not there. */
+	char *gone = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	for (int write = 0; write < 2; write++) {
+		prepare(0, disk, 0, BYTES, 0);
+		blocks[0].aio_buf = gone;
+		CHECK((write ? aio_write : aio_read)(&blocks[0]) == 0);
+		CHECK(finish(&blocks[0]) == -1 && aio_error(&blocks[0]) == EFAULT);
+	}
+	CHECK(munmap(gone, BYTES) == 0);
 }
 
 static void lists(int disk)

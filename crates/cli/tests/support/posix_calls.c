@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,64 @@ static void read_and_seek(void)
 	CHECK((fcntl(disk, F_GETFL) & O_ACCMODE) == O_RDONLY);
 	CHECK(close(disk) == 0);
 	FAILS(read(disk, bytes, 1), EBADF);
+}
+
+static volatile sig_atomic_t caught;
+
+static void on_fault(int number, siginfo_t *information, void *context)
+{
+	caught++;
+	mprotect(information->si_addr - (unsigned long)information->si_addr % 4096, 4096, PROT_READ | PROT_WRITE);
+}
+
+/* What is not there is an error of the call's, and no fault of the program's; whose own faults are its own. */
+static void missing_memory(void)
+{
+	char *pages = mmap(NULL, 4 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *gone = pages + 2 * 4096;
+	CHECK(pages != MAP_FAILED && mprotect(gone, 4096, PROT_NONE) == 0);
+	int disk = open(name, O_RDWR);
+	for (int round = 0; round < 5; round++) {
+		FAILS(read(disk, gone, 4096), EFAULT);
+		FAILS(pread(disk, gone - 100, 4096, 512), EFAULT);
+		FAILS(write(disk, gone, 4096), EFAULT);
+		FAILS(pwrite(disk, gone - 1, 1000, 5), EFAULT);
+		CHECK(read(disk, pages, 4096) == 4096);
+	}
+	FAILS(readv(disk, (void *)gone, 2), EFAULT);
+	FAILS(fstat(disk, (void *)gone), EFAULT);
+	FAILS(stat(name, (void *)gone), EFAULT);
+	FAILS(ioctl(disk, BLKGETSIZE64, gone), EFAULT);
+	FAILS(ioctl(disk, BLKDISCARD, gone), EFAULT);
+	FAILS(open(gone, O_RDONLY), EFAULT);
+	strcpy(gone - strlen(name) - 1, name);
+	int by_edge = open(gone - strlen(name) - 1, O_RDONLY);
+	CHECK(by_edge >= 0 && close(by_edge) == 0);
+	memset(pages, 0, 2 * 4096);
+	CHECK(pread(disk, pages, 8192, 0) == 8192 && !memcmp(pages, expected, 8192));
+	struct sigaction action = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO }, before;
+	CHECK(sigaction(SIGSEGV, &action, &before) == 0 && before.sa_handler == SIG_DFL && !(before.sa_flags & SA_SIGINFO));
+	CHECK(mprotect(pages, 4096, PROT_NONE) == 0);
+	*(volatile char *)pages = 1;
+	CHECK(caught == 1);
+	FAILS(read(disk, gone, 1), EFAULT);
+	CHECK(caught == 1);
+	CHECK(sigaction(SIGSEGV, NULL, &before) == 0 && before.sa_sigaction == on_fault && (before.sa_flags & ~0x04000000) == SA_SIGINFO);
+	CHECK(signal(SIGSEGV, SIG_DFL) == (sighandler_t)on_fault && signal(SIGSEGV, SIG_DFL) == SIG_DFL);
+	pid_t child = fork();
+	if (child == 0) {
+		*(volatile char *)gone = 1;
+		_exit(0);
+	}
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	child = fork();
+	if (child == 0) {
+		raise(SIGSEGV);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	CHECK(munmap(pages, 4 * 4096) == 0 && close(disk) == 0);
 }
 
 static void write_and_sync(void)
@@ -266,6 +325,7 @@ int main(int count, char **arguments)
 	int file = open(arguments[2], O_RDONLY);
 	CHECK(read(file, expected, size) == size && close(file) == 0);
 	read_and_seek();
+	missing_memory();
 	write_and_sync();
 	look();
 	streams();

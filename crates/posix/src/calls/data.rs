@@ -2,6 +2,7 @@
 
 use crate::calls::{OpenDisk, disk};
 use crate::errno::{Errno, answer, answer_int};
+use crate::guarded::get;
 use crate::next::calls;
 use crate::table;
 use crate::transfer::{self, Buffers};
@@ -35,9 +36,11 @@ fn one(buffer: *const c_void, length: usize) -> iovec {
 fn many<'a>(buffers: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
-        Ok(_) if buffers.is_null() => Err(Errno(libc::EFAULT)),
-        // SAFETY: the program's.
-        Ok(count) if count <= BUFFERS_MAX => Ok(unsafe { slice::from_raw_parts(buffers, count) }),
+        Ok(count) if count <= BUFFERS_MAX => {
+            (0..count).try_for_each(|index| get(buffers.wrapping_add(index)).map(drop))?;
+            // SAFETY: they are there.
+            Ok(unsafe { slice::from_raw_parts(buffers, count) })
+        }
         _ => Err(Errno(libc::EINVAL)),
     }
 }

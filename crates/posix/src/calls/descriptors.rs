@@ -1,7 +1,8 @@
 //! Calls on descriptors themselves.
 
-use crate::calls::{OpenDisk, data, disk, duplicated, put};
+use crate::calls::{OpenDisk, data, disk, duplicated};
 use crate::errno::{Errno, answer_int};
+use crate::guarded::{get, put};
 use crate::next::calls;
 use crate::{connection, locks, own, setup, stat, table, transfer};
 use blockyard_block::Operation;
@@ -226,11 +227,7 @@ fn asked(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno>
 /// Zeroes a range or gives its storage back.
 fn cleared(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno> {
     let disk = disk.for_writing(libc::EBADF)?;
-    if argument == 0 {
-        return Err(Errno(libc::EFAULT));
-    }
-    // SAFETY: the caller has two numbers there.
-    let [offset, length] = unsafe { (argument as *const [u64; 2]).read_unaligned() };
+    let [offset, length] = get(argument as *const [u64; 2])?;
     let block = u64::from(disk.connection.geometry.logical_block_bytes);
     let end = offset.checked_add(length).filter(|end| *end <= disk.capacity()).ok_or(Errno(libc::EINVAL))?;
     if (offset | end) % block != 0 {

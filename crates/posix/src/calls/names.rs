@@ -1,13 +1,13 @@
 //! Calls that name a file.
 
-use crate::calls::{disk, put};
+use crate::calls::disk;
 use crate::description::{self, Mapped};
 use crate::errno::{Errno, answer_int};
+use crate::guarded::{get, put};
 use crate::next::calls;
 use crate::table::Open;
 use crate::{connection, setup, stat};
 use libc::{c_char, c_int, c_uint, mode_t};
-use std::ffi::CStr;
 
 calls! {
     fn [open, open64](path: *const c_char, flags: c_int, mode: mode_t) -> c_int |own| {
@@ -89,15 +89,13 @@ const NO_FILE: Result<c_int, Errno> = Err(Errno(libc::EINVAL));
 /// The number of the disk that a path names.
 #[inline]
 pub(super) fn disk_named(path: *const c_char) -> Option<usize> {
-    // SAFETY: the program's, as of all calls that take a path.
-    if path.is_null() { None } else { setup::find(unsafe { CStr::from_ptr(path) }) }
+    if path.is_null() { None } else { setup::find(path) }
 }
 
 /// The same, where a call may name a descriptor (`AT_EMPTY_PATH`).
 fn disk_at(directory: c_int, path: *const c_char, flags: c_int) -> Option<Result<usize, Errno>> {
-    // SAFETY: as above.
-    let is_empty = path.is_null() || unsafe { *path } == 0;
-    if flags & libc::AT_EMPTY_PATH != 0 && is_empty {
+    let is_empty = || path.is_null() || get(path) == Ok(0);
+    if flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
         return Some(disk(directory)?.map(|disk| disk.number));
     }
     disk_named(path).map(Ok)
