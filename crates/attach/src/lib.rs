@@ -131,6 +131,7 @@ impl Attachment {
             let listener = UnixListener::bind(&socket).context("making a socket")?;
             // What programs lock of the disk, they lock there (crates/posix/src/locks.rs), and count there who changes
             // it (crates/posix/src/writers.rs).
+            File::create_new(socket.with_extension("flock")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
             if is_alone {
                 shared.write_all_at(ALONE, 0).and_then(|()| shared.set_len(SHARED_BYTES)).context("making a file")?;

@@ -113,6 +113,44 @@ fn processes_share_the_place_in_a_disk() {
     assert_eq!(run(&mut on_disk(&disk, ["bash", "-c", script])).succeeded().stdout, "onetwo");
 }
 
+/// A lock is an open file description's, whoever has it: a shell keeps what its child has locked.
+#[test]
+fn processes_lock_a_disk_as_they_do_a_file() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 18);
+    let script = "exec 9<>/disk; flock 9; flock -n /disk true || echo taken; flock -u 9; flock -n /disk echo free
+                  (exec 8</disk; flock 8; echo locked; read word; echo first) <fifo &
+                  exec 7>fifo; while [ \"$(flock -n /disk echo free)\" ]; do :; done; echo go >&7
+                  flock /disk echo second; wait";
+    fs::create_dir(yard.path("place")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        yard.path("place/fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RWXU,
+        0,
+    )
+    .unwrap();
+    let mut command = on_disk(&disk, ["sh", "-c", script]);
+    let outcome = run(command.current_dir(yard.path("place"))).succeeded();
+    assert_eq!(outcome.stdout, "taken\nfree\nlocked\nfirst\nsecond\n", "{outcome:#?}");
+}
+
+/// It locks what it opens, byte by byte, for itself and against others.
+#[test]
+fn qemu_img_takes_a_disk_for_a_device() {
+    let yard = Yard::new();
+    let (disk, copy) = (yard.random("disk.img", BYTES, 19), yard.path("copy.qcow2"));
+    let convert = ["qemu-img", "convert", "-f", "raw", "-O", "qcow2", NAME].map(OsStr::new);
+    run(&mut on_disk(&disk, convert.into_iter().chain([copy.as_os_str()]))).succeeded();
+    let compare = ["qemu-img", "compare", "-f", "raw", "-F", "qcow2", NAME].map(OsStr::new);
+    run(&mut on_disk(&disk, compare.into_iter().chain([copy.as_os_str()]))).succeeded();
+    let other = yard.random("other.img", BYTES, 20);
+    let back = ["qemu-img", "convert", "-n", "-f", "qcow2", "-O", "raw"].map(OsStr::new);
+    run(&mut on_disk(&other, back.into_iter().chain([copy.as_os_str(), NAME.as_ref()]))).succeeded();
+    assert!(same(&disk, &other));
+}
+
 #[test]
 fn file_systems_are_made_filled_and_checked_by_name() {
     let yard = Yard::new();

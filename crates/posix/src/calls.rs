@@ -7,6 +7,7 @@ mod descriptors;
 mod names;
 mod signals;
 pub(crate) mod streams;
+mod waits;
 
 use crate::connection::{self, Connection};
 use crate::description::{self, Mapped};

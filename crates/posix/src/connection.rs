@@ -14,6 +14,7 @@ use std::error::Error;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
 use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -44,6 +45,8 @@ pub(crate) struct Connection {
     pub(crate) geometry: Geometry,
     /// The file of its locks, if whoever serves it has made one.
     pub(crate) locks: Option<File>,
+    /// The name of the file of its descriptions' locks, if there may be one.
+    pub(crate) description_locks: Option<PathBuf>,
     /// Whether the program has had some.
     pub(crate) has_locked: AtomicBool,
     pub(crate) writers: Writers,
@@ -117,14 +120,16 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let opened = open_disk(&specification, &OpenOptions::default()).map_err(|error| failed(&error))?;
     let channels = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
-    let locks = named.disk.strip_prefix("session:").map(|socket| format!("{socket}{}", locks::ENDING));
-    let locks = locks.and_then(|path| File::options().read(true).write(true).open(path).ok());
+    let socket = named.disk.strip_prefix("session:");
+    let beside = |ending: &str| socket.map(|socket| PathBuf::from(format!("{socket}{ending}")));
+    let locks = beside(locks::ENDING).and_then(|path| File::options().read(true).write(true).open(path).ok());
     Ok(Connection {
         opened,
         geometry,
         writers: Writers::of(locks.as_ref()),
         ahead: Ahead::default(),
         locks,
+        description_locks: beside(locks::OF_DESCRIPTIONS),
         has_locked: AtomicBool::new(false),
         channels,
         turn: AtomicUsize::new(0),

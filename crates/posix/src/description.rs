@@ -6,6 +6,7 @@
 
 use crate::errno::Errno;
 use crate::names::NAMES_MAX;
+use crate::own;
 use libc::c_int;
 use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open, readlink};
 use rustix::io::{DupFlags, dup3};
@@ -31,6 +32,10 @@ pub(crate) struct Description {
     flags: AtomicU32,
     /// Where the next byte is read or written.
     pub(crate) place: AtomicU64,
+    /// The descriptor of the file of its locks, from 1 on, where it has some.
+    locks: AtomicU32,
+    /// Whether programs that are executed have it.
+    is_inherited: AtomicU32,
 }
 
 /// A description in this process's memory.
@@ -49,6 +54,7 @@ impl Mapped {
         let description = mapped.get();
         description.disk.store(disk as u32, Ordering::Relaxed);
         description.flags.store((flags & !libc::O_CLOEXEC) as u32, Ordering::Relaxed);
+        description.is_inherited.store((flags & libc::O_CLOEXEC == 0).into(), Ordering::Relaxed);
         description.magic.store(MAGIC, Ordering::Release);
         let closes = if flags & libc::O_CLOEXEC == 0 { DupFlags::empty() } else { DupFlags::CLOEXEC };
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -75,8 +81,10 @@ impl Mapped {
             && (description.disk.load(Ordering::Relaxed) as usize) < NAMES_MAX;
         if !is_one {
             mapped.unmap();
+            return None;
         }
-        is_one.then_some(mapped)
+        description.locks().into_iter().for_each(own::adopt_locks);
+        Some(mapped)
     }
 
     fn map(file: &OwnedFd) -> Result<Self, Errno> {
@@ -86,8 +94,9 @@ impl Mapped {
         Ok(Self(address?.cast()))
     }
 
-    /// What nobody looks at any more is mapped no longer.
+    /// What nobody looks at any more is mapped no longer, and its locks are not kept.
     pub(crate) fn unmap(self) {
+        self.get().locks().into_iter().for_each(own::let_go_of_locks);
         // SAFETY: it was mapped here, and nobody has it any more. It cannot fail for a whole mapping.
         let _ = unsafe { munmap(self.0.cast(), PAGE_BYTES) };
     }
@@ -113,6 +122,19 @@ impl Description {
 
     pub(crate) fn flags(&self) -> c_int {
         self.flags.load(Ordering::Relaxed) as c_int
+    }
+
+    /// The file of its locks in this process, if it has one.
+    pub(crate) fn locks(&self) -> Option<c_int> {
+        (self.locks.load(Ordering::Acquire) as c_int).checked_sub(1).filter(|descriptor| *descriptor >= 0)
+    }
+
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.is_inherited.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn set_locks(&self, descriptor: c_int) {
+        self.locks.store(descriptor as u32 + 1, Ordering::Release);
     }
 
     /// Sets those flags that fcntl(2) may change (`F_SETFL`).

@@ -1,41 +1,78 @@
-//! Record locks of fcntl(2), between the processes that have a disk.
+//! Locks between the processes that have a disk.
 //!
-//! The kernel keeps them, on a file that whoever serves the disk has put beside its socket: a process has that file
-//! open once, and locks there what the program wants to lock of the disk. So they end with the process, and a child has
-//! none.
+//! The kernel keeps them, on two files that whoever serves the disk has put beside its socket: what the program wants to
+//! lock of the disk is locked there. For record locks, which end with the process, each process has one of them open
+//! once. The other is opened for each open file description, for its own locks (`F_OFD_SETLK`, flock(2)), and children
+//! have it as they have the description. They are two, as closing any descriptor of a file gives the process's record
+//! locks up.
 
 use crate::connection::Connection;
+use crate::description::Description;
 use crate::errno::Errno;
+use crate::guarded::{get, put};
+use crate::own;
+use crate::setup::Inside;
 use libc::{c_int, flock};
+use rustix::fs::{Mode, OFlags, open};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 
-/// What such a file is called, behind the socket's name.
+/// What they are called, behind the socket's name.
 pub(crate) const ENDING: &str = ".lock";
+pub(crate) const OF_DESCRIPTIONS: &str = ".flock";
 
 const NONE: Errno = Errno(libc::ENOLCK);
 
-/// Does with a disk's locks what `command` says of `lock`, whose places count from `place` on where they do that.
-pub(crate) fn control(connection: &Connection, place: u64, command: c_int, lock: *mut flock) -> Result<c_int, Errno> {
-    let file = connection.locks.as_ref().ok_or(NONE)?;
-    // SAFETY: the program's, as of fcntl(2).
-    let Some(wanted) = (unsafe { lock.as_mut() }) else { return Err(Errno(libc::EFAULT)) };
+/// Does with a disk's locks what `command` says of `lock`, whose places count from where the description stands where
+/// they do that.
+pub(crate) fn control(
+    connection: &Connection,
+    description: &Description,
+    command: c_int,
+    lock: *mut flock,
+) -> Result<c_int, Errno> {
+    let file = match command {
+        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => connection.locks.as_ref().ok_or(NONE)?.as_raw_fd(),
+        _ => of_description(description)?,
+    };
+    let wanted = get(lock)?;
     let from = match c_int::from(wanted.l_whence) {
         libc::SEEK_SET => 0,
-        libc::SEEK_CUR => place,
+        libc::SEEK_CUR => description.place.load(Ordering::Acquire),
         libc::SEEK_END => connection.geometry.capacity_bytes,
         _ => return Err(Errno(libc::EINVAL)),
     };
-    let mut absolute = *wanted;
+    let mut absolute = wanted;
     absolute.l_whence = libc::SEEK_SET as i16;
     absolute.l_start = wanted.l_start.checked_add(from as i64).ok_or(Errno(libc::EOVERFLOW))?;
     // SAFETY: the structure is what the command takes.
-    if unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), command, &raw mut absolute) } < 0 {
+    if unsafe { libc::syscall(libc::SYS_fcntl, file, command, &raw mut absolute) } < 0 {
         return Err(Errno::last());
     }
-    if command == libc::F_GETLK {
-        *wanted = absolute;
+    if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) { put(lock, absolute) } else { Ok(0) }
+}
+
+/// As flock(2).
+pub(crate) fn lock_all(description: &Description, operation: c_int) -> Result<c_int, Errno> {
+    let file = of_description(description)?;
+    // SAFETY: two numbers.
+    if unsafe { libc::syscall(libc::SYS_flock, file, operation) } < 0 { Err(Errno::last()) } else { Ok(0) }
+}
+
+/// The file of a description's own locks.
+fn of_description(description: &Description) -> Result<c_int, Errno> {
+    description.locks().filter(|&descriptor| own::has_locks(descriptor)).ok_or(NONE)
+}
+
+/// Opens the file of a new description's locks, if whoever serves the disk has made one.
+pub(crate) fn open_for(connection: &Connection, description: &Description) {
+    let _inside = Inside::enter();
+    let path = connection.description_locks.as_ref();
+    let file = path.and_then(|path| open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok());
+    // Without one, it has no locks.
+    if let Some(kept) = file.and_then(|file| own::keep_locks(&file, description.is_inherited())) {
+        description.set_locks(kept);
     }
-    Ok(0)
 }
 
 /// As closing any descriptor of a file does: the process has no locks of the disk any more.

@@ -1,15 +1,15 @@
-//! Descriptors of this library's own: sockets, events and memory of its connections.
+//! Descriptors of this library's own: sockets, events and memory of its connections, and the files of locks.
 //!
 //! Programs count on numbers: what is opened next has the lowest that is free, a shell moves 3 to where it likes, a
-//! daemon closes all that it did not open. So the library's own are high ones, are not the program's to close, and are
-//! gone in a child.
+//! daemon closes all that it did not open. So the library's own are high ones, and are not the program's to close. Those
+//! of connections are gone in a child; those of locks it shares with its parent, as it does what they are locks of.
 
 use crate::locks;
 use libc::c_int;
 use rustix::fs::{Dir, Mode, OFlags, open, readlink};
-use rustix::io::fcntl_dupfd_cloexec;
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Resource, getrlimit};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where they begin, if a process may have as many.
@@ -17,21 +17,97 @@ const FIRST: u64 = 768;
 /// Higher ones are not looked for.
 const END: usize = 1 << 16;
 
-/// A bit for each.
-static OWN: [AtomicU64; END / 64] = [const { AtomicU64::new(0) }; END / 64];
-static COUNT: AtomicU64 = AtomicU64::new(0);
+/// Descriptors.
+struct Set {
+    /// A bit for each.
+    bits: [AtomicU64; END / 64],
+    count: AtomicU64,
+}
+
+static OF_CONNECTIONS: Set = Set::new();
+static OF_LOCKS: Set = Set::new();
+
+impl Set {
+    const fn new() -> Self {
+        Self { bits: [const { AtomicU64::new(0) }; END / 64], count: AtomicU64::new(0) }
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    #[inline]
+    fn has(&self, descriptor: c_int) -> bool {
+        let Ok(descriptor) = usize::try_from(descriptor) else { return false };
+        let bits = || Some(self.bits.get(descriptor / 64)?.load(Ordering::Relaxed) & 1 << (descriptor % 64));
+        !self.is_empty() && bits().is_some_and(|bits| bits != 0)
+    }
+
+    /// Whether there was room for it.
+    fn insert(&self, descriptor: c_int) -> bool {
+        let Some(bits) = self.bits.get(descriptor as usize / 64) else { return false };
+        bits.fetch_or(1 << (descriptor % 64), Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether it was there.
+    fn remove(&self, descriptor: c_int) -> bool {
+        if !self.has(descriptor) {
+            return false;
+        }
+        self.bits[descriptor as usize / 64].fetch_and(!(1 << (descriptor % 64)), Ordering::Relaxed);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+}
 
 /// Whether a descriptor is one.
 #[inline]
 pub(crate) fn is_own(descriptor: c_int) -> bool {
-    let Ok(descriptor) = usize::try_from(descriptor) else { return false };
-    COUNT.load(Ordering::Relaxed) > 0
-        && OWN.get(descriptor / 64).is_some_and(|bits| bits.load(Ordering::Relaxed) & 1 << (descriptor % 64) != 0)
+    OF_CONNECTIONS.has(descriptor) || OF_LOCKS.has(descriptor)
+}
+
+/// Where they begin in this process.
+fn first() -> c_int {
+    getrlimit(Resource::Nofile).current.map_or(FIRST, |limit| FIRST.min(limit * 3 / 4)) as c_int
+}
+
+/// Keeps a file of locks: the number that it has from now on. `None` where there is none.
+pub(crate) fn keep_locks(file: &OwnedFd, is_inherited: bool) -> Option<c_int> {
+    let file = fcntl_dupfd_cloexec(file, first()).ok()?;
+    if is_inherited {
+        fcntl_setfd(&file, FdFlags::empty()).ok()?;
+    }
+    let descriptor = file.as_raw_fd();
+    OF_LOCKS.insert(descriptor).then(|| file.into_raw_fd())
+}
+
+/// Takes in one that the program before this one has kept, if it is one.
+pub(crate) fn adopt_locks(descriptor: c_int) {
+    let link = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new());
+    if link.is_ok_and(|link| link.as_bytes().ends_with(locks::OF_DESCRIPTIONS.as_bytes())) && !OF_LOCKS.has(descriptor)
+    {
+        OF_LOCKS.insert(descriptor);
+    }
+}
+
+/// Whether this process has that file of locks.
+pub(crate) fn has_locks(descriptor: c_int) -> bool {
+    OF_LOCKS.has(descriptor)
+}
+
+/// Closes a file of locks, if this process has it.
+pub(crate) fn let_go_of_locks(descriptor: c_int) {
+    if OF_LOCKS.remove(descriptor) {
+        crate::description::close(descriptor);
+    }
 }
 
 /// Runs `run`, whose descriptors are high ones.
 pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
-    let first = getrlimit(Resource::Nofile).current.map_or(FIRST, |limit| FIRST.min(limit * 3 / 4)) as c_int;
+    let first = first();
     let before = all_from(first);
     // Whatever is free below is in use meanwhile.
     let mut below: Vec<OwnedFd> = Vec::new();
@@ -48,11 +124,7 @@ pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
     drop(below);
     let is_new = |descriptor: &c_int| !before.contains(descriptor) && is_of_connections(*descriptor);
     for descriptor in all_from(first).into_iter().filter(is_new) {
-        let index = descriptor as usize;
-        if let Some(bits) = OWN.get(index / 64) {
-            bits.fetch_or(1 << (index % 64), Ordering::Relaxed);
-            COUNT.fetch_add(1, Ordering::Relaxed);
-        }
+        OF_CONNECTIONS.insert(descriptor);
     }
     result
 }
@@ -81,7 +153,7 @@ fn all_from(first: c_int) -> Vec<c_int> {
 /// Calls `close` with the ranges between `first` and `last` that have none of them.
 pub(crate) fn around(first: u32, last: u32, mut close: impl FnMut(u32, u32) -> c_int) -> c_int {
     let mut from = first;
-    if COUNT.load(Ordering::Relaxed) > 0 {
+    if !OF_CONNECTIONS.is_empty() || !OF_LOCKS.is_empty() {
         for number in first..last.saturating_add(1).min(END as u32) {
             if is_own(number as c_int) {
                 if number > from {
@@ -94,12 +166,12 @@ pub(crate) fn around(first: u32, last: u32, mut close: impl FnMut(u32, u32) -> c
     if from <= last { close(from, last) } else { 0 }
 }
 
-/// In a child: none is of any use.
+/// In a child: those of connections are of no use.
 pub(crate) fn close_all() {
-    if COUNT.swap(0, Ordering::Relaxed) == 0 {
+    if OF_CONNECTIONS.count.swap(0, Ordering::Relaxed) == 0 {
         return;
     }
-    for (index, bits) in OWN.iter().enumerate() {
+    for (index, bits) in OF_CONNECTIONS.bits.iter().enumerate() {
         let mut bits = bits.swap(0, Ordering::Relaxed);
         while bits != 0 {
             crate::description::close((index * 64) as c_int + bits.trailing_zeros() as c_int);

@@ -90,6 +90,12 @@ pub(crate) fn find(descriptor: c_int) -> Option<Open> {
     if word.load(Ordering::Acquire) == 0 { None } else { find_entry(word) }
 }
 
+/// Whether any descriptor has ever been open on one.
+#[inline]
+pub(crate) fn has_disks() -> bool {
+    USED.load(Ordering::Relaxed) > 0
+}
+
 fn find_entry(word: &AtomicU32) -> Option<Open> {
     loop {
         let number = word.load(Ordering::Acquire);

@@ -5,14 +5,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -55,6 +58,32 @@ static void read_and_seek(void)
 	CHECK((fcntl(disk, F_GETFL) & O_ACCMODE) == O_RDONLY);
 	CHECK(close(disk) == 0);
 	FAILS(read(disk, bytes, 1), EBADF);
+}
+
+/* It is always ready, and is no obstacle for what is not. */
+static void waits(void)
+{
+	int disk = open(name, O_RDWR), ends[2];
+	CHECK(disk >= 0 && pipe(ends) == 0);
+	struct pollfd list[3] = { { disk, POLLIN | POLLPRI }, { ends[0], POLLIN }, { disk, 0 } };
+	CHECK(poll(list, 3, -1) == 1 && list[0].revents == POLLIN && !list[1].revents && !list[2].revents && list[0].fd == disk);
+	CHECK(poll(list + 1, 2, 1) == 0);
+	CHECK(write(ends[1], "x", 1) == 1 && poll(list, 3, -1) == 2 && list[1].revents == POLLIN);
+	struct timespec never = { .tv_sec = 1000 };
+	CHECK(ppoll(list, 1, &never, NULL) == 1);
+	fd_set reads, writes;
+	FD_ZERO(&reads);
+	FD_ZERO(&writes);
+	FD_SET(disk, &reads);
+	FD_SET(disk, &writes);
+	FD_SET(ends[0], &reads);
+	CHECK(select(ends[1] + 1, &reads, &writes, NULL, NULL) == 3 && FD_ISSET(disk, &reads) && FD_ISSET(ends[0], &reads));
+	CHECK(read(ends[0], list, 1) == 1 && pselect(ends[1] + 1, &reads, &writes, NULL, NULL, NULL) == 2);
+	CHECK(FD_ISSET(disk, &writes) && FD_ISSET(disk, &reads) && !FD_ISSET(ends[0], &reads));
+	int epoll = epoll_create1(0);
+	struct epoll_event event = { .events = EPOLLIN };
+	FAILS(epoll_ctl(epoll, EPOLL_CTL_ADD, disk, &event), EPERM);
+	CHECK(close(epoll) == 0 && close(ends[0]) == 0 && close(ends[1]) == 0 && close(disk) == 0);
 }
 
 static volatile sig_atomic_t caught;
@@ -255,8 +284,20 @@ static void locks(void)
 	CHECK(lockf(disk, F_TLOCK, 5) == 0 && lockf(disk, F_TEST, 5) == 0 && !locks_in_child(disk, 1004, 1, getpid()));
 	/* As POSIX says, closing any descriptor of a file takes all of the process's locks of it away. */
 	CHECK(close(other) == 0 && locks_in_child(disk, 1004, 1, 0));
-	FAILS(flock(disk, LOCK_EX), ENOLCK);
-	CHECK(close(disk) == 0);
+	/* Those of an open file description, whose duplicates are as good. */
+	other = open(name, O_RDWR);
+	int twin = dup(disk);
+	CHECK(flock(disk, LOCK_EX) == 0 && flock(twin, LOCK_EX | LOCK_NB) == 0);
+	FAILS(flock(other, LOCK_SH | LOCK_NB), EWOULDBLOCK);
+	struct flock bytes = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 5, .l_len = 5 }, beside = bytes, met = bytes;
+	beside.l_start = 10;
+	CHECK(fcntl(disk, F_OFD_SETLK, &bytes) == 0 && fcntl(twin, F_OFD_SETLK, &bytes) == 0);
+	FAILS(fcntl(other, F_OFD_SETLK, &bytes), EAGAIN);
+	CHECK(fcntl(other, F_OFD_GETLK, &met) == 0 && met.l_type == F_WRLCK && met.l_start == 5 && met.l_pid == -1);
+	CHECK(fcntl(other, F_OFD_SETLK, &beside) == 0 && close(disk) == 0);
+	FAILS(flock(other, LOCK_EX | LOCK_NB), EWOULDBLOCK);
+	CHECK(close(twin) == 0 && flock(other, LOCK_EX | LOCK_NB) == 0 && fcntl(other, F_OFD_SETLK, &bytes) == 0);
+	CHECK(close(other) == 0);
 }
 
 static void copies(void)
@@ -326,6 +367,7 @@ int main(int count, char **arguments)
 	CHECK(read(file, expected, size) == size && close(file) == 0);
 	read_and_seek();
 	missing_memory();
+	waits();
 	write_and_sync();
 	look();
 	streams();

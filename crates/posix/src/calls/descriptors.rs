@@ -43,7 +43,8 @@ calls! {
         controlled(descriptor, command, argument).unwrap_or_else(|| after(descriptor, command, own()))
     }
     fn [flock](descriptor: c_int, operation: c_int) -> c_int |own| {
-        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and(NO_LOCKS)))
+        let locked = |disk: OpenDisk| locks::lock_all(disk.mapped.get(), operation);
+        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(locked)))
     }
     fn [lockf, lockf64](descriptor: c_int, command: c_int, length: i64) -> c_int |own| {
         let locked = |disk: Result<OpenDisk, Errno>| disk.and_then(|disk| section_locked(&disk, command, length));
@@ -82,9 +83,6 @@ fn duplicated_to(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> c
     if own::is_own(to) { answer_int::<c_int>(Err(Errno(libc::EBUSY))) } else { duplicated(from, duplicate()) }
 }
 
-/// Locks of an open file description: processes that share it would have to share them.
-const NO_LOCKS: Result<c_int, Errno> = Err(Errno(libc::ENOLCK));
-
 /// Whoever closes a descriptor of a file has no record locks of it any more.
 fn release_locks(descriptor: c_int) {
     let Some(open) = table::find(descriptor) else { return };
@@ -98,19 +96,19 @@ fn release_locks(descriptor: c_int) {
 /// Locks or unlocks records.
 fn locked(disk: &OpenDisk, command: c_int, lock: *mut libc::flock) -> Result<c_int, Errno> {
     let description = disk.mapped.get();
-    // SAFETY: the program's, as of fcntl(2).
-    let kind = unsafe { lock.as_ref() }.map(|lock| c_int::from(lock.l_type));
-    let may = match kind {
-        _ if command == libc::F_GETLK => true,
-        Some(libc::F_RDLCK) => description.may_read(),
-        Some(libc::F_WRLCK) => description.may_write(),
+    let may = match c_int::from(get(lock)?.l_type) {
+        _ if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) => true,
+        libc::F_RDLCK => description.may_read(),
+        libc::F_WRLCK => description.may_write(),
         _ => true,
     };
     if !may {
         return Err(Errno(libc::EBADF));
     }
-    disk.connection.has_locked.store(true, Ordering::Relaxed);
-    locks::control(disk.connection, description.place.load(Ordering::Acquire), command, lock)
+    if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
+        disk.connection.has_locked.store(true, Ordering::Relaxed);
+    }
+    locks::control(disk.connection, description, command, lock)
 }
 
 /// As lockf(3), from where the descriptor stands.
@@ -157,7 +155,6 @@ fn controlled(descriptor: c_int, command: c_int, argument: usize) -> Option<c_in
             description.set_flags(argument as c_int);
             0
         }
-        libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => answer_int(NO_LOCKS),
         _ => answer_int(OpenDisk::of(open).and_then(|disk| locked(&disk, command, argument as *mut libc::flock))),
     })
 }
@@ -190,6 +187,7 @@ mod request {
     pub(super) const BLKFLSBUF: c_ulong = 0x1261;
     pub(super) const BLKSSZGET: c_ulong = 0x1268;
     pub(super) const BLKBSZGET: c_ulong = 0x8008_1270;
+    pub(super) const BLKBSZSET: c_ulong = 0x4008_1271;
     pub(super) const BLKGETSIZE64: c_ulong = 0x8008_1272;
     pub(super) const BLKDISCARD: c_ulong = 0x1277;
     pub(super) const BLKIOMIN: c_ulong = 0x1278;
@@ -218,6 +216,8 @@ fn asked(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno>
         BLKGETSIZE => put(argument as *mut _, capacity / 512),
         BLKGETSIZE64 => put(argument as *mut _, capacity),
         BLKSSZGET | BLKBSZGET => put(argument as *mut _, logical),
+        // What the kernel's cache has it in: there is none.
+        BLKBSZSET => get(argument as *const c_int).map(|_| 0),
         BLKPBSZGET | BLKIOMIN => put(argument as *mut _, physical),
         BLKIOOPT => put(argument as *mut _, geometry.optimal_io_bytes),
         _ => Err(Errno(libc::ENOTTY)),

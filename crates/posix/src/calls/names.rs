@@ -6,7 +6,7 @@ use crate::errno::{Errno, answer_int};
 use crate::guarded::{get, put};
 use crate::next::calls;
 use crate::table::Open;
-use crate::{connection, setup, stat};
+use crate::{connection, locks, setup, stat};
 use libc::{c_char, c_int, c_uint, mode_t};
 
 calls! {
@@ -123,6 +123,7 @@ pub(super) fn opened(number: usize, flags: c_int) -> Result<c_int, Errno> {
         failed(error)
     })?;
     open.give_to(descriptor).map_err(failed)?;
+    locks::open_for(connection, mapped.get());
     Ok(descriptor)
 }
 
