@@ -1,7 +1,7 @@
 //! Locks between the processes that have a disk.
 //!
-//! The kernel keeps them, on two files that whoever serves the disk has put beside its socket: what the program wants to
-//! lock of the disk is locked there. For record locks, which end with the process, each process has one of them open
+//! The kernel keeps them, on two files that whoever serves the disk has put beside its socket: what the program wants
+//! to lock of the disk is locked there. For record locks, which end with the process, each process has one of them open
 //! once. The other is opened for each open file description, for its own locks (`F_OFD_SETLK`, flock(2)), and children
 //! have it as they have the description. They are two, as closing any descriptor of a file gives the process's record
 //! locks up.

@@ -64,8 +64,8 @@ impl<'a> Buffers<'a> {
     }
 }
 
-/// Fills buffers with what the disk has from `offset` on. How many bytes that were: fewer at the disk's end. `waits`: it
-/// is read now, and not before.
+/// Fills buffers with what the disk has from `offset` on. How many bytes that were: fewer at the disk's end. `waits`:
+/// it is read now, and not before.
 pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, waits: bool) -> Result<usize, Errno> {
     let length = within(connection, offset, buffers.total_bytes());
     let done = if waits { 0 } else { connection.ahead.read(connection, offset, length, buffers)? };
