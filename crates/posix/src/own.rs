@@ -2,7 +2,8 @@
 //!
 //! Programs count on numbers: what is opened next has the lowest that is free, a shell moves 3 to where it likes, a
 //! daemon closes all that it did not open. So the library's own are high ones, and are not the program's to close.
-//! Those of connections are gone in a child; those of locks it shares with its parent, as it does what they are locks of.
+//! Those of connections are gone in a child; those of locks it shares with its parent, as it does what they are locks
+//! of.
 
 use crate::locks;
 use libc::c_int;
