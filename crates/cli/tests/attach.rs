@@ -63,6 +63,17 @@ fn requests_that_nobody_waits_for_end_as_glibcs_do() {
     assert!(by_glibc == fs::read(&disk).unwrap());
 }
 
+#[test]
+fn a_signal_in_the_middle_of_a_call_may_read_and_not_come_back() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_signals", &["-lrt"]);
+    let disk = yard.random("disk.img", BYTES, 21);
+    for what in ["nothing", "aio", "read", "jump"] {
+        let words = [program.as_os_str(), NAME.as_ref(), what.as_ref()];
+        run(&mut on_disk(&disk, words)).succeeded();
+    }
+}
+
 /// What is read before its time is what was there in time.
 #[test]
 fn a_program_that_reads_on_sees_what_it_and_others_have_written() {

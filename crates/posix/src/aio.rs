@@ -9,6 +9,7 @@
 use crate::connection::{Connection, PIECE_BYTES};
 use crate::control_block::{ControlBlock, Notice};
 use crate::errno::Errno;
+use crate::signals::is_one_waiting;
 use crate::transfer::{self, Buffers, Part, segment};
 use crate::writers::Change;
 use blockyard_block::{Completion, EventFd, MemoryMap, Operation, Queue, Request, Segment};
@@ -216,6 +217,9 @@ impl Requests {
                 state.queue.wait(&events, left)?;
             }
             drop(state);
+            if is_one_waiting() {
+                return Err(Errno(libc::EINTR));
+            }
             // Whoever wants it gets it.
             while self.wanted.load(Ordering::Acquire) > 0 {
                 std::thread::yield_now();

@@ -12,6 +12,7 @@ mod waits;
 use crate::connection::{self, Connection};
 use crate::description::{self, Mapped};
 use crate::errno::Errno;
+use crate::signals::Busy;
 use crate::table::{self, Open};
 use libc::c_int;
 
@@ -22,13 +23,15 @@ pub(crate) struct OpenDisk {
     mapped: Mapped,
     /// For as long as the call lasts.
     _open: Open,
+    _busy: Busy,
 }
 
 impl OpenDisk {
     fn of(open: Open) -> Result<Self, Errno> {
+        let busy = Busy::enter();
         let mapped = open.mapped();
         let number = mapped.get().disk();
-        Ok(Self { connection: connection::to(number)?, number, mapped, _open: open })
+        Ok(Self { connection: connection::to(number)?, number, mapped, _open: open, _busy: busy })
     }
 
     fn capacity(&self) -> u64 {

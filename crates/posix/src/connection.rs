@@ -7,6 +7,7 @@ use crate::locks;
 use crate::names::NAMES_MAX;
 use crate::own;
 use crate::setup::{Inside, disk};
+use crate::signals::Busy;
 use crate::writers::Writers;
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, RequestError, explain};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
@@ -67,6 +68,7 @@ static IS_CONNECTING: [AtomicBool; NAMES_MAX] = [const { AtomicBool::new(false) 
 
 /// The connection to the disk of that number.
 pub(crate) fn to(number: usize) -> Result<&'static Connection, Errno> {
+    let _busy = Busy::enter();
     let is_connecting = IS_CONNECTING.get(number).ok_or(Errno(libc::EBADF))?;
     loop {
         if let Some(connection) = there(number) {
@@ -174,6 +176,12 @@ impl Connection {
             }
         };
         use_it(channel)
+    }
+
+    /// Whoever reads or writes later finds a channel: a signal handler may, in the middle of malloc(3).
+    pub(crate) fn prepare(&self) {
+        // What cannot be had now is asked for again when it is needed.
+        let _ = self.with_channel(|_| Ok(()));
     }
 
     fn free_channel(&self) -> MutexGuard<'_, Option<Channel>> {

@@ -30,6 +30,7 @@ mod names;
 mod next;
 mod own;
 mod setup;
+mod signals;
 mod stat;
 mod table;
 mod transfer;

@@ -2,7 +2,7 @@
 
 use crate::calls::streams;
 use crate::names::{LOOKS, Named, VARIABLE, parse};
-use crate::{connection, guarded, table};
+use crate::{connection, signals, table};
 use libc::c_char;
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
@@ -88,7 +88,7 @@ extern "C" fn at_load() {
     }
     // SAFETY: the function does what may be done in a child.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    guarded::catch();
+    signals::catch_faults();
     let _inside = Inside::enter();
     table::adopt_inherited().into_iter().for_each(streams::follow);
 }

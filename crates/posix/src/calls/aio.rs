@@ -6,6 +6,7 @@ use crate::connection::{self, Connection, start_thread};
 use crate::control_block::{ControlBlock, Notice};
 use crate::errno::{Errno, answer_int};
 use crate::next::{calls, own};
+use crate::signals::{Busy, is_one_waiting};
 use crate::table;
 use libc::{aiocb, c_int, sigevent, timespec};
 use std::slice;
@@ -54,6 +55,7 @@ fn made(block: *mut aiocb, operation: c_int) -> Option<Result<c_int, Errno>> {
     if block.is_null() {
         return None;
     }
+    let _busy = Busy::enter();
     // SAFETY: the program's, as of aio_read(3).
     let block = unsafe { ControlBlock::new(block) };
     let asked = asked(block, operation)?;
@@ -79,6 +81,7 @@ const SYNCS: c_int = -1;
 
 /// Takes back what is done, of all disks.
 fn look() {
+    let _busy = Busy::enter();
     for connection in connection::all() {
         if let Some(requests) = connection.requests_made() {
             requests.look(connection);
@@ -86,31 +89,39 @@ fn look() {
     }
 }
 
-/// The blocks of a list that are there.
-///
-/// # Safety
-/// As of lio_listio(3): the list has so many.
-unsafe fn listed(blocks: *const *mut aiocb, count: c_int) -> Result<Vec<ControlBlock>, Errno> {
-    let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
-    if count == 0 || blocks.is_null() {
-        return Ok(Vec::new());
+/// A list of the program's, some of which may be none.
+#[derive(Clone, Copy)]
+struct List<'a>(&'a [*mut aiocb]);
+
+impl List<'_> {
+    /// # Safety
+    /// As of lio_listio(3): there are so many, and they stay while this is used.
+    unsafe fn new(blocks: *const *mut aiocb, count: c_int) -> Result<Self, Errno> {
+        let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
+        if count == 0 || blocks.is_null() {
+            return Ok(Self(&[]));
+        }
+        // SAFETY: the caller's.
+        Ok(Self(unsafe { slice::from_raw_parts(blocks, count) }))
     }
-    // SAFETY: the caller's.
-    let blocks = unsafe { slice::from_raw_parts(blocks, count) };
-    // SAFETY: the caller's.
-    Ok(blocks.iter().filter(|block| !block.is_null()).map(|block| unsafe { ControlBlock::new(*block) }).collect())
+
+    /// Those that are there.
+    fn blocks(self) -> impl Iterator<Item = ControlBlock> {
+        // SAFETY: as of `new`.
+        self.0.iter().filter(|block| !block.is_null()).map(|block| unsafe { ControlBlock::new(*block) })
+    }
 }
 
-/// Waits until a block of these is done, or `deadline`: whether one is.
-fn suspended(blocks: &[ControlBlock], deadline: Option<Instant>) -> Result<bool, Errno> {
-    let is_done = || blocks.is_empty() || blocks.iter().any(|block| block.status() != libc::EINPROGRESS);
+/// Waits until a block of these is done, or `deadline`: whether one is. May be called in a signal handler: it allocates
+/// nothing.
+fn suspended(list: List<'_>, deadline: Option<Instant>) -> Result<bool, Errno> {
+    let is_done = || list.blocks().next().is_none() || list.blocks().any(|block| block.status() != libc::EINPROGRESS);
     if is_done() {
         return Ok(true);
     }
-    let all_ours = blocks.iter().all(|block| table::find(block.descriptor()).is_some());
-    let busy: Vec<_> =
-        connection::all().filter_map(|connection| Some((connection, connection.requests_made()?))).collect();
-    let mut busy = busy.into_iter().filter(|(_, requests)| requests.is_busy());
+    let all_ours = list.blocks().all(|block| table::find(block.descriptor()).is_some());
+    let made = connection::all().filter_map(|connection| Some((connection, connection.requests_made()?)));
+    let mut busy = made.filter(|(_, requests)| requests.is_busy());
     if let (true, Some((connection, requests)), None) = (all_ours, busy.next(), busy.next()) {
         return requests.wait(connection, deadline, is_done);
     }
@@ -118,6 +129,9 @@ fn suspended(blocks: &[ControlBlock], deadline: Option<Instant>) -> Result<bool,
         look();
         if is_done() {
             return Ok(true);
+        }
+        if is_one_waiting() {
+            return Err(Errno(libc::EINTR));
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(false);
@@ -127,13 +141,14 @@ fn suspended(blocks: &[ControlBlock], deadline: Option<Instant>) -> Result<bool,
 }
 
 /// Makes the requests of a list, and waits for all of them or has somebody told.
-fn made_of_list(blocks: Vec<ControlBlock>, mode: c_int, event: *const sigevent) -> Result<c_int, Errno> {
+fn made_of_list(list: List<'_>, mode: c_int, event: *const sigevent) -> Result<c_int, Errno> {
+    let _busy = Busy::enter();
     let waits = match mode {
         libc::LIO_WAIT => true,
         libc::LIO_NOWAIT => false,
         _ => return Err(Errno(libc::EINVAL)),
     };
-    let blocks: Vec<_> = blocks.into_iter().filter(|block| block.operation() != libc::LIO_NOP).collect();
+    let blocks: Vec<_> = list.blocks().filter(|block| block.operation() != libc::LIO_NOP).collect();
     // SAFETY: the program's, as of lio_listio(3).
     let notice = if waits { Notice::Nobody } else { unsafe { Notice::of(event) } };
     // One more, so that it does not end before all are made.
@@ -186,7 +201,7 @@ fn made_of_list(blocks: Vec<ControlBlock>, mode: c_int, event: *const sigevent) 
     if waits {
         for block in &blocks {
             while block.status() == libc::EINPROGRESS {
-                suspended(slice::from_ref(block), None)?;
+                suspended(List(&[block.address()]), None)?;
             }
         }
         let failed = |block: &ControlBlock| block.status() != 0;
@@ -228,16 +243,17 @@ fn deadline(timeout: *const timespec) -> Result<Option<Instant>, Errno> {
     Ok(Instant::now().checked_add(wait))
 }
 
-fn suspended_list(blocks: Vec<ControlBlock>, timeout: *const timespec) -> Result<c_int, Errno> {
-    match suspended(&blocks, deadline(timeout)?)? {
+fn suspended_list(list: List<'_>, timeout: *const timespec) -> Result<c_int, Errno> {
+    let _busy = Busy::enter();
+    match suspended(list, deadline(timeout)?)? {
         true => Ok(0),
         false => Err(Errno(libc::EAGAIN)),
     }
 }
 
 /// Whether a request of a list is on a disk.
-fn has_ours(list: &Result<Vec<ControlBlock>, Errno>) -> bool {
-    list.as_ref().map_or(true, |list| list.iter().any(|block| table::find(block.descriptor()).is_some()))
+fn has_ours(list: &Result<List<'_>, Errno>) -> bool {
+    list.as_ref().map_or(true, |list| list.blocks().any(|block| table::find(block.descriptor()).is_some()))
 }
 
 calls! {
@@ -267,7 +283,7 @@ calls! {
         blocks: *const *const aiocb, count: c_int, timeout: *const timespec
     ) -> c_int |own| {
         // SAFETY: the program's.
-        let list = unsafe { listed(blocks.cast(), count) };
+        let list = unsafe { List::new(blocks.cast(), count) };
         if !has_ours(&list) { own() } else { answer_int(list.and_then(|list| suspended_list(list, timeout))) }
     }
     fn [aio_cancel, aio_cancel64](descriptor: c_int, block: *mut aiocb) -> c_int |own| {
@@ -275,7 +291,7 @@ calls! {
     }
     fn [lio_listio, lio_listio64](mode: c_int, blocks: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int |own| {
         // SAFETY: the program's.
-        let list = unsafe { listed(blocks, count) };
+        let list = unsafe { List::new(blocks, count) };
         if !has_ours(&list) { own() } else { answer_int(list.and_then(|list| made_of_list(list, mode, event))) }
     }
 }

@@ -5,6 +5,7 @@ use crate::description::{self, Mapped};
 use crate::errno::{Errno, answer_int};
 use crate::guarded::{get, put};
 use crate::next::calls;
+use crate::signals::Busy;
 use crate::table::Open;
 use crate::{connection, locks, setup, stat};
 use libc::{c_char, c_int, c_uint, mode_t};
@@ -109,10 +110,12 @@ pub(super) fn opened(number: usize, flags: c_int) -> Result<c_int, Errno> {
     if flags & libc::O_DIRECTORY != 0 {
         return Err(Errno(libc::ENOTDIR));
     }
+    let _busy = Busy::enter();
     let connection = connection::to(number)?;
     if connection.geometry.read_only && flags & libc::O_ACCMODE != libc::O_RDONLY {
         return Err(Errno(libc::EACCES));
     }
+    connection.prepare();
     let (mapped, descriptor) = Mapped::create(number, flags)?;
     let failed = |error| {
         description::close(descriptor);

@@ -1,0 +1,260 @@
+//! Signals of the program's. Its handlers are called by this library, for two reasons.
+//!
+//! SIGSEGV and SIGBUS are also what says that memory is not there which a program has named (`guarded`).
+//!
+//! A handler may do all that the kernel lets it do in the middle of a read(2): read by itself, and leave for good
+//! (siglongjmp(3)). Here the thread may hold a lock then. So a signal that comes while it is [`Busy`] waits until it is
+//! not: that costs nothing where none comes.
+
+use crate::guarded;
+use crate::next::own;
+use libc::{c_int, c_void, sigaction, sighandler_t, siginfo_t};
+use std::cell::Cell;
+use std::mem::{transmute, zeroed};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering, compiler_fence};
+
+/// What the program does about a signal (`sa_sigaction`, `sa_flags`).
+struct Known {
+    handler: AtomicUsize,
+    flags: AtomicI32,
+}
+
+/// By number. Those that libc has for itself are not set by programs.
+static KNOWN: [Known; 65] =
+    [const { Known { handler: AtomicUsize::new(libc::SIG_DFL), flags: AtomicI32::new(0) } }; 65];
+
+/// What of the program's flags the kernel's action does not say.
+const OWN_FLAGS: c_int = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_ONSTACK;
+
+/// Signals that come while one waits, at most: all are blocked from then on.
+const WAITING_MAX: usize = 4;
+
+/// A signal that waits.
+#[derive(Clone, Copy)]
+struct Waiting {
+    signal: c_int,
+    information: siginfo_t,
+}
+
+/// What a thread is in the middle of.
+struct State {
+    depth: Cell<u32>,
+    count: Cell<usize>,
+    waiting: [Cell<Option<Waiting>>; WAITING_MAX],
+    /// The signals that the program has blocked.
+    mask: Cell<u64>,
+}
+
+thread_local! {
+    static STATE: State = const {
+        State { depth: Cell::new(0), count: Cell::new(0), waiting: [const { Cell::new(None) }; WAITING_MAX], mask: Cell::new(0) }
+    };
+}
+
+/// While a thread has it, handlers of the program's wait.
+pub(crate) struct Busy(());
+
+impl Busy {
+    #[inline]
+    pub(crate) fn enter() -> Self {
+        STATE.with(|state| state.depth.set(state.depth.get() + 1));
+        compiler_fence(Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Busy {
+    #[inline]
+    fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
+        STATE.with(|state| {
+            state.depth.set(state.depth.get() - 1);
+            compiler_fence(Ordering::SeqCst);
+            if state.count.get() > 0 && state.depth.get() == 0 {
+                state.let_come();
+            }
+        });
+    }
+}
+
+/// Whether a signal waits for this thread.
+pub(crate) fn is_one_waiting() -> bool {
+    STATE.with(|state| state.count.get() > 0)
+}
+
+impl State {
+    /// Keeps a signal for later: whether there was room.
+    fn keep(&self, signal: c_int, information: &siginfo_t, mask: &mut u64) -> bool {
+        let count = self.count.get();
+        let Some(place) = self.waiting.get(count) else { return false };
+        place.set(Some(Waiting { signal, information: *information }));
+        self.count.set(count + 1);
+        if count == 0 {
+            self.mask.set(*mask);
+        }
+        // When the handler ends, no other comes.
+        *mask = u64::MAX;
+        true
+    }
+
+    /// What has waited comes now.
+    #[cold]
+    fn let_come(&self) {
+        for place in &self.waiting[..self.count.replace(0)] {
+            let Some(Waiting { signal, mut information }) = place.take() else { continue };
+            // SAFETY: they are this thread's numbers and what the kernel has said of the signal.
+            unsafe {
+                let (process, thread) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
+                libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, &raw mut information);
+            }
+        }
+        let mask = self.mask.get();
+        // SAFETY: a set of signals as the kernel has it.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, null_mut::<u64>(), 8) };
+    }
+}
+
+/// What glibc answers.
+///
+/// # Safety
+/// As sigaction(2).
+unsafe fn kernels(signal: c_int, action: *const sigaction, before: *mut sigaction) -> c_int {
+    own!(sigaction(signal: c_int, action: *const sigaction, before: *mut sigaction) -> c_int)
+}
+
+/// Whether this library hears of it whatever the program does about it.
+fn is_ours(signal: c_int) -> bool {
+    matches!(signal, libc::SIGSEGV | libc::SIGBUS)
+}
+
+/// From now on, memory may be missing.
+pub(crate) fn catch_faults() {
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: all of it is numbers.
+        let mut action: sigaction = unsafe { zeroed() };
+        // SAFETY: there is room for what it is now, which a program may have been started with.
+        if unsafe { kernels(signal, null(), &raw mut action) } == 0 {
+            set(signal, &KNOWN[signal as usize], action, null_mut());
+        }
+    }
+}
+
+/// What the program sets for a signal, or asks of one; `None` where that is for libc alone.
+pub(crate) fn program_sets(signal: c_int, action: *const sigaction, before: *mut sigaction) -> Option<c_int> {
+    let known = usize::try_from(signal).ok().and_then(|signal| KNOWN.get(signal)).filter(|_| is_in_use())?;
+    // SAFETY: the program's, as of sigaction(2).
+    let Some(action) = (unsafe { action.as_ref() }) else {
+        // SAFETY: the program's, as of sigaction(2).
+        let asked = unsafe { kernels(signal, null(), before) };
+        restore(known.handler.load(Ordering::Relaxed), known.flags.load(Ordering::Relaxed), before);
+        return Some(asked);
+    };
+    Some(set(signal, known, *action, before))
+}
+
+/// The same where libc has set it already, and says what was set before.
+pub(crate) fn program_has_set(signal: c_int, before: sighandler_t) -> sighandler_t {
+    let known = usize::try_from(signal).ok().and_then(|signal| KNOWN.get(signal)).filter(|_| is_in_use());
+    let Some(known) = known.filter(|_| before != libc::SIG_ERR) else { return before };
+    let earlier = known.handler.load(Ordering::Relaxed);
+    // SAFETY: all of it is numbers.
+    let mut action: sigaction = unsafe { zeroed() };
+    // SAFETY: there is room for what it is now.
+    let is_set = unsafe { kernels(signal, null(), &raw mut action) } == 0;
+    if is_set && action.sa_sigaction != caught as *const () as usize {
+        set(signal, known, action, null_mut());
+    }
+    if before == caught as *const () as usize { earlier } else { before }
+}
+
+/// Whether there are disks.
+fn is_in_use() -> bool {
+    crate::setup::disk(0).is_some()
+}
+
+/// Has the kernel call this library for a signal, and this library what the action says.
+fn set(signal: c_int, known: &Known, action: sigaction, before: *mut sigaction) -> c_int {
+    let mut ours = action;
+    if is_ours(signal) || !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+        ours.sa_sigaction = caught as *const () as usize;
+        ours.sa_flags = action.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO;
+        if is_ours(signal) {
+            ours.sa_flags |= libc::SA_ONSTACK;
+        }
+    }
+    let earlier = (known.handler.load(Ordering::Relaxed), known.flags.load(Ordering::Relaxed));
+    known.handler.store(action.sa_sigaction, Ordering::Relaxed);
+    known.flags.store(action.sa_flags, Ordering::Relaxed);
+    // SAFETY: the function takes such a signal; there is room for what was there.
+    let answer = unsafe { kernels(signal, &raw const ours, before) };
+    if answer != 0 {
+        known.handler.store(earlier.0, Ordering::Relaxed);
+        known.flags.store(earlier.1, Ordering::Relaxed);
+    }
+    restore(earlier.0, earlier.1, before);
+    answer
+}
+
+/// What the program had set, in place of what the kernel had, if that was this library.
+fn restore(handler: usize, flags: c_int, before: *mut sigaction) {
+    // SAFETY: the program's, as of sigaction(2), or null.
+    if let Some(before) = unsafe { before.as_mut() }
+        && before.sa_sigaction == caught as *const () as usize
+    {
+        before.sa_sigaction = handler;
+        before.sa_flags = before.sa_flags & !OWN_FLAGS | flags & OWN_FLAGS;
+    }
+}
+
+extern "C" fn caught(signal: c_int, information: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel's, for this handler.
+    let context_of_thread = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    let at = &mut context_of_thread.uc_mcontext.gregs[libc::REG_RIP as usize];
+    if let Some(end) = guarded::end_of_copy(*at).filter(|_| is_ours(signal)) {
+        *at = end;
+        return;
+    }
+    // SAFETY: the kernel's, for this handler.
+    let information_of_it = unsafe { &*information };
+    // A fault is the thread's own, here and now; all else was sent by somebody, or waited for.
+    let is_fault = information_of_it.si_code > 0
+        && matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGSYS);
+    // SAFETY: of a set of signals, the kernel has these bits there.
+    let mask = unsafe { &mut *(&raw mut context_of_thread.uc_sigmask).cast::<u64>() };
+    let waits = |state: &State| state.depth.get() > 0 && !is_fault && state.keep(signal, information_of_it, mask);
+    if STATE.with(waits) {
+        return;
+    }
+    let Some(known) = KNOWN.get(signal as usize) else { return };
+    let (handler, flags) = (known.handler.load(Ordering::Relaxed), known.flags.load(Ordering::Relaxed));
+    match handler {
+        libc::SIG_IGN if !is_fault => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            default_from_now_on(signal);
+            // What has failed fails again, and ends this process.
+            if !is_fault {
+                // SAFETY: it comes as soon as this handler is over.
+                unsafe { libc::raise(signal) };
+            }
+        }
+        handler => {
+            if flags & libc::SA_RESETHAND != 0 {
+                known.handler.store(libc::SIG_DFL, Ordering::Relaxed);
+                if !is_ours(signal) {
+                    default_from_now_on(signal);
+                }
+            }
+            // SAFETY: it is the program's handler. One without SA_SIGINFO looks at the first argument alone.
+            let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = unsafe { transmute(handler) };
+            handler(signal, information, context);
+        }
+    }
+}
+
+fn default_from_now_on(signal: c_int) {
+    // SAFETY: all of it is numbers; what it says is what is done where nobody says anything.
+    let default: sigaction = unsafe { zeroed() };
+    // SAFETY: as sigaction(2) takes it.
+    unsafe { kernels(signal, &raw const default, null_mut()) };
+}
