@@ -32,6 +32,9 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// As the library has them (`crates/posix/src/names.rs`).
 const VARIABLE: &str = "BLOCKYARD_ATTACH";
 const LOOKS: &str = "BLOCKYARD_ATTACH_AS";
+const AIO_MAX: &str = "BLOCKYARD_ATTACH_AIO_MAX";
+/// POSIX AIO requests of a process on a disk under way, at most (`crates/posix/src/aio.rs`).
+pub const REQUESTS_MAX: u32 = 1024;
 /// A page of a disk that nobody else changes, and its first bytes.
 const SHARED_BYTES: u64 = 4096;
 const ALONE: &[u8] = b"by-alone";
@@ -62,6 +65,16 @@ pub enum Looks {
     Device,
     /// Files of their size.
     File,
+}
+
+/// How programs have their disks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttachOptions {
+    /// What they look like.
+    pub looks: Looks,
+    /// POSIX AIO requests that each process may have under way on each: from 1 to [`REQUESTS_MAX`], which is what is
+    /// taken where nothing is said.
+    pub aio_max: Option<u32>,
 }
 
 /// A name that no disk can have.
@@ -115,15 +128,15 @@ impl Attachment {
     ///
     /// # Errors
     /// When no directory can be had where programs may be executed, or the system refuses a socket or a thread.
-    pub fn new(disks: Vec<Attached>, looks: Looks) -> Result<Self> {
+    pub fn new(disks: Vec<Attached>, options: AttachOptions) -> Result<Self> {
         check_names(disks.iter().map(|disk| &*disk.name))?;
         let directory = private_directory(suits).context("making a directory")?;
         let library = directory.path().join(LIBRARY_NAME);
         fs::write(&library, LIBRARY).with_context(|| format!("cannot write {}", blockyard_block::shown(&library)))?;
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20) as usize;
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-        let options = ServerOptions { threads, descriptors, ..ServerOptions::default() };
-        let server = Arc::new(Server::start(&options).context("starting I/O threads")?);
+        let serving = ServerOptions { threads, descriptors, ..ServerOptions::default() };
+        let server = Arc::new(Server::start(&serving).context("starting I/O threads")?);
         let sessions = Arc::<Sessions>::default();
         let mut lines = OsString::new();
         for (index, Attached { name, disk, is_alone }) in disks.into_iter().enumerate() {
@@ -150,9 +163,10 @@ impl Attachment {
             preload.push(others);
         }
         let mut environment = vec![(PRELOAD, preload), (VARIABLE, lines)];
-        if looks == Looks::File {
+        if options.looks == Looks::File {
             environment.push((LOOKS, "file".into()));
         }
+        environment.extend(options.aio_max.map(|count| (AIO_MAX, count.to_string().into())));
         Ok(Self { directory, environment, sessions })
     }
 

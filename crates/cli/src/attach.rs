@@ -1,7 +1,7 @@
 //! `blockyard attach`: a program on a disk.
 
 use anyhow::{Context, Result};
-use blockyard_attach::{Attached, Attachment, LIBRARY, Looks, check_names, find_program};
+use blockyard_attach::{AttachOptions, Attached, Attachment, LIBRARY, Looks, REQUESTS_MAX, check_names, find_program};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Disk, shown, size};
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
@@ -26,7 +26,7 @@ use std::thread;
 /// that they execute. No other program sees the name.
 ///
 /// Programs that are linked statically, or have more rights than who starts them, are refused, and so are mappings of
-/// the disk, asynchronous I/O of the kernel's (io_uring, libaio; POSIX AIO works) and flock.
+/// the disk, and asynchronous I/O of the kernel's (io_uring, libaio; POSIX AIO works).
 #[derive(Args)]
 pub struct AttachArgs {
     /// A disk, [kind:]path[,key=value...], and the name that the program opens it by; then another such pair.
@@ -38,6 +38,9 @@ pub struct AttachArgs {
     /// What the disks look like.
     #[arg(long = "as", value_enum, value_name = "LOOKS", default_value = "device")]
     looks: LooksArg,
+    /// POSIX AIO requests that each process may have under way, from 1 to 1024; one more is refused (EAGAIN).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(REQUESTS_MAX)))]
+    aio_max: Option<u32>,
     /// Print requests, bytes and doorbells at the end.
     #[arg(long)]
     stats: bool,
@@ -98,7 +101,7 @@ pub fn run(args: &AttachArgs) -> Result<()> {
         LooksArg::Device => Looks::Device,
         LooksArg::File => Looks::File,
     };
-    let attachment = Attachment::new(attached, looks)?;
+    let attachment = Attachment::new(attached, AttachOptions { looks, aio_max: args.aio_max })?;
     let signals = Signals::new(SIGNALS).context("catching signals")?;
     let environment = attachment.environment().iter().map(|(name, value)| (name, value));
     let child = Command::new(&program).args(arguments).envs(environment).spawn();

@@ -61,6 +61,11 @@ fn requests_that_nobody_waits_for_end_as_glibcs_do() {
     let words = words(Path::new(NAME)).into_iter().chain(["forks".into()]);
     run_without_leftovers(&mut on_disk(&disk, words)).succeeded();
     assert!(by_glibc == fs::read(&disk).unwrap());
+    let words = [program.as_os_str(), NAME.as_ref(), BYTES.to_string().as_ref(), before.as_ref(), "20".as_ref()]
+        .map(OsStr::to_owned);
+    let slow = format!("{},iops=10", disk.display());
+    let mut command = blockyard();
+    run(command.args(["attach", "--aio-max", "20", &slow, NAME, "--"]).args(words)).succeeded();
 }
 
 #[test]

@@ -9,6 +9,7 @@
 use crate::connection::{Connection, PIECE_BYTES};
 use crate::control_block::{ControlBlock, Notice};
 use crate::errno::Errno;
+use crate::setup::requests_max;
 use crate::signals::is_one_waiting;
 use crate::transfer::{self, Buffers, Part, segment};
 use crate::writers::Change;
@@ -19,7 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Requests under way at most; a longer one is several.
+/// Requests under way, at most.
+pub(crate) const JOBS_MAX: usize = 1024;
+/// Those that the disk has of them: a long one is several.
 const SLOTS: usize = 1024;
 /// Bytes of one.
 const SLOT_BYTES: usize = 128 << 10;
@@ -122,8 +125,8 @@ impl Requests {
             queue,
             slots: vec![Slot { job: 0, at: 0, bytes: 0 }; SLOTS],
             free_slots: all(),
-            jobs: (0..SLOTS).map(|_| None).collect(),
-            free_jobs: all(),
+            jobs: (0..requests_max()).map(|_| None).collect(),
+            free_jobs: (0..requests_max() as u16).rev().collect(),
             flushes: Vec::with_capacity(SLOTS),
             number: 0,
             told: 0,

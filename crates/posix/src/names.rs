@@ -11,6 +11,8 @@ pub(crate) const VARIABLE: &CStr = c"BLOCKYARD_ATTACH";
 /// Whether they look like block devices or like files of their size: `device`, which is what they are otherwise, or
 /// `file`.
 pub(crate) const LOOKS: &CStr = c"BLOCKYARD_ATTACH_AS";
+/// POSIX AIO requests of a process on a disk that are under way, at most; whoever makes one more is told EAGAIN.
+pub(crate) const AIO_MAX: &CStr = c"BLOCKYARD_ATTACH_AIO_MAX";
 /// Disks at most.
 pub(crate) const NAMES_MAX: usize = 64;
 

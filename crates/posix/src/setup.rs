@@ -1,14 +1,15 @@
 //! What is known from the program's beginning on.
 
+use crate::aio::JOBS_MAX;
 use crate::calls::streams;
-use crate::names::{LOOKS, Named, VARIABLE, parse};
+use crate::names::{AIO_MAX, LOOKS, Named, VARIABLE, parse};
 use crate::{connection, signals, table};
 use libc::c_char;
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 unsafe extern "C" {
     /// getenv(3), but that there is no environment for a program that has more rights than who started it.
@@ -17,6 +18,7 @@ unsafe extern "C" {
 
 static NAMES: OnceLock<Vec<Named>> = OnceLock::new();
 static LOOKS_LIKE_FILES: AtomicBool = AtomicBool::new(false);
+static REQUESTS_MAX: AtomicUsize = AtomicUsize::new(JOBS_MAX);
 
 thread_local! {
     /// Whether this thread is in this library, which opens files as everybody does.
@@ -66,6 +68,11 @@ pub(crate) fn disks_look_like_files() -> bool {
     LOOKS_LIKE_FILES.load(Ordering::Relaxed)
 }
 
+/// POSIX AIO requests that are under way, at most.
+pub(crate) fn requests_max() -> usize {
+    REQUESTS_MAX.load(Ordering::Relaxed)
+}
+
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
@@ -81,6 +88,10 @@ extern "C" fn at_load() {
     let Some(text) = variable(VARIABLE) else { return };
     if variable(LOOKS).is_some_and(|looks| looks.to_bytes() == b"file") {
         LOOKS_LIKE_FILES.store(true, Ordering::Relaxed);
+    }
+    let count = variable(AIO_MAX).and_then(|text| text.to_str().ok()?.parse().ok());
+    if let Some(count @ 1..JOBS_MAX) = count {
+        REQUESTS_MAX.store(count, Ordering::Relaxed);
     }
     let names = parse(OsStr::from_bytes(text.to_bytes()));
     if names.is_empty() || NAMES.set(names).is_err() {

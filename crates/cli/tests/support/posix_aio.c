@@ -227,6 +227,15 @@ int main(int count, char **arguments)
 	CHECK(read(file, expected, size) == size && close(file) == 0);
 	int disk = open(name, O_RDWR);
 	CHECK(disk >= 0);
+	if (count == 5 && atoi(arguments[4])) {
+		/* Of a disk that takes its time, so many at first, and one more for each that is done. */
+		int most = atoi(arguments[4]), made = 0;
+		for (prepare(0, disk, 0, BYTES, 0); made < COUNT - 1 && aio_read(&blocks[made]) == 0; prepare(made, disk, 0, BYTES, 0))
+			made++;
+		CHECK(errno == EAGAIN && made >= most && made < COUNT - 1);
+		CHECK(finish(&blocks[0]) == BYTES && finish(&blocks[made - most]) == BYTES && aio_read(&blocks[made]) == 0);
+		_exit(0);
+	}
 	reads_and_writes(disk);
 	mistakes(disk);
 	lists(disk);
