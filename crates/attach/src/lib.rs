@@ -16,9 +16,10 @@ use rustix::process::{Resource, getrlimit};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::io::Write;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +28,8 @@ use tempfile::TempDir;
 
 /// The library.
 pub const LIBRARY: &[u8] = include_bytes!(env!("BLOCKYARD_POSIX"));
+/// What programs that are linked to it include.
+const HEADER: &str = include_str!("../../posix/blockyard_posix.h");
 const LIBRARY_NAME: &str = "libblockyard_posix.so";
 const PRELOAD: &str = "LD_PRELOAD";
 /// As the library has them (`crates/posix/src/names.rs`).
@@ -189,6 +192,40 @@ impl Attachment {
     pub fn end(self) -> std::io::Result<()> {
         self.directory.close()
     }
+}
+
+/// Puts what programs are built with that are linked to the library below `prefix`: in lib, include and lib/pkgconfig.
+///
+/// # Errors
+/// What cannot be written.
+pub fn install_library(prefix: &Path) -> Result<()> {
+    let prefix = std::path::absolute(prefix).context("finding the directory")?;
+    let shown = blockyard_block::shown(&prefix);
+    let package = format!(
+        "prefix={shown}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\nName: blockyard-posix\n\
+         Description: Disks of Blockyard's as files of a program's\nVersion: {}\nCflags: -I${{includedir}}\n\
+         Libs: -L${{libdir}} -lblockyard_posix\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    let files: [(&str, &[u8]); 3] = [
+        ("lib/libblockyard_posix.so", LIBRARY),
+        ("include/blockyard_posix.h", HEADER.as_bytes()),
+        ("lib/pkgconfig/blockyard-posix.pc", package.as_bytes()),
+    ];
+    for (name, content) in files {
+        let path = prefix.join(name);
+        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| replace(&path, content));
+        written.with_context(|| format!("cannot write {}", blockyard_block::shown(&path)))?;
+    }
+    Ok(())
+}
+
+/// Puts a file in the place of what is there: programs that have that loaded go on with it.
+fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut new = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(directory)?;
+    new.write_all(content)?;
+    new.persist(path).map(drop).map_err(|error| error.error)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

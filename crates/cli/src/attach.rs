@@ -1,7 +1,9 @@
 //! `blockyard attach`: a program on a disk.
 
 use anyhow::{Context, Result};
-use blockyard_attach::{AttachOptions, Attached, Attachment, LIBRARY, Looks, REQUESTS_MAX, check_names, find_program};
+use blockyard_attach::{
+    AttachOptions, Attached, Attachment, LIBRARY, Looks, REQUESTS_MAX, check_names, find_program, install_library,
+};
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Disk, shown, size};
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
@@ -30,10 +32,10 @@ use std::thread;
 #[derive(Args)]
 pub struct AttachArgs {
     /// A disk, [kind:]path[,key=value...], and the name that the program opens it by; then another such pair.
-    #[arg(value_name = "DISK NAME", required_unless_present = "print_library")]
+    #[arg(value_name = "DISK NAME", required_unless_present_any = ["print_library", "install_library"])]
     disks: Vec<OsString>,
     /// Program, with its arguments.
-    #[arg(value_name = "PROGRAM", last = true, required_unless_present = "print_library")]
+    #[arg(value_name = "PROGRAM", last = true, required_unless_present_any = ["print_library", "install_library"])]
     program: Vec<OsString>,
     /// What the disks look like.
     #[arg(long = "as", value_enum, value_name = "LOOKS", default_value = "device")]
@@ -50,6 +52,10 @@ pub struct AttachArgs {
     /// Write the library to stdout, for LD_PRELOAD by hand, and do nothing else.
     #[arg(long, conflicts_with_all = ["disks", "program"])]
     print_library: bool,
+    /// Put the library, its header and its pkg-config file below a directory, for programs that are linked to it, and do
+    /// nothing else.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["disks", "program", "print_library"])]
+    install_library: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -73,6 +79,9 @@ const NOT_EXECUTABLE: u8 = 126;
 pub fn run(args: &AttachArgs) -> Result<()> {
     if args.print_library {
         return print_library();
+    }
+    if let Some(prefix) = &args.install_library {
+        return install_library(prefix);
     }
     let names = || args.disks.chunks(2).filter_map(|pair| Some(pair.get(1)?.as_os_str()));
     if !args.disks.len().is_multiple_of(2) {

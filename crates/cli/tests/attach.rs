@@ -79,6 +79,25 @@ fn a_signal_in_the_middle_of_a_call_may_read_and_not_come_back() {
     }
 }
 
+#[test]
+fn a_program_that_is_linked_to_the_library_attaches_by_itself() {
+    let yard = Yard::new();
+    let prefix = yard.path("prefix");
+    run(blockyard().args(["attach", "--install-library"]).arg(&prefix)).succeeded();
+    let package = fs::read_to_string(prefix.join("lib/pkgconfig/blockyard-posix.pc")).unwrap();
+    assert!(package.contains(&format!("prefix={}\n", prefix.display())), "{package}");
+    let (include, library) = (format!("-I{}/include", prefix.display()), format!("-L{}/lib", prefix.display()));
+    let program = c_program(&yard, "posix_linked", &[&include, &library, "-lblockyard_posix"]);
+    let (disk, before) = (yard.random("disk.img", BYTES, 22), yard.path("before"));
+    fs::copy(&disk, &before).unwrap();
+    let mut command = Command::new(program);
+    run(command.args([&disk, &before]).env("LD_LIBRARY_PATH", prefix.join("lib"))).succeeded();
+    assert!(fs::read(&disk).unwrap()[777..].starts_with(b"linked"));
+    // What is there is replaced.
+    run(blockyard().args(["attach", "--install-library"]).arg(&prefix)).succeeded();
+    assert_eq!(fs::read_dir(prefix.join("lib")).unwrap().count(), 2);
+}
+
 /// What is read before its time is what was there in time.
 #[test]
 fn a_program_that_reads_on_sees_what_it_and_others_have_written() {

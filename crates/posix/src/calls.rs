@@ -2,6 +2,7 @@
 //! libc's, with the same arguments.
 
 mod aio;
+mod attach;
 mod data;
 mod descriptors;
 mod names;

@@ -167,21 +167,26 @@ pub(crate) fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()
 impl Connection {
     /// Has `use_it` use a channel that nobody else uses.
     pub(crate) fn with_channel<T>(&self, use_it: impl FnOnce(&mut Channel) -> Result<T, Errno>) -> Result<T, Errno> {
-        let mut channel = self.free_channel();
-        let channel = match &mut *channel {
-            Some(channel) => channel,
-            empty => {
-                let _inside = Inside::enter();
-                empty.insert(own::make(|| self.new_channel()).map_err(|_| Errno(libc::ENOMEM))?)
-            }
-        };
-        use_it(channel)
+        use_it(self.made(&mut self.free_channel())?)
     }
 
     /// Whoever reads or writes later finds a channel: a signal handler may, in the middle of malloc(3).
     pub(crate) fn prepare(&self) {
-        // What cannot be had now is asked for again when it is needed.
-        let _ = self.with_channel(|_| Ok(()));
+        // One that is in use is there, and what cannot be had now is asked for again when it is needed.
+        if let Some(mut channel) = self.channels.first().and_then(|channel| channel.try_lock().ok()) {
+            let _ = self.made(&mut channel);
+        }
+    }
+
+    /// A channel, which is made if it is not there.
+    fn made<'channel>(&self, channel: &'channel mut Option<Channel>) -> Result<&'channel mut Channel, Errno> {
+        match channel {
+            Some(channel) => Ok(channel),
+            empty => {
+                let _inside = Inside::enter();
+                Ok(empty.insert(own::make(|| self.new_channel()).map_err(|_| Errno(libc::ENOMEM))?))
+            }
+        }
     }
 
     fn free_channel(&self) -> MutexGuard<'_, Option<Channel>> {

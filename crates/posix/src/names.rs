@@ -1,6 +1,7 @@
 //! Which names are disks.
 
 use crate::guarded::get;
+use blockyard_block::specification::DiskSpecification;
 use libc::c_char;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +25,17 @@ pub(crate) struct Named {
 }
 
 impl Named {
+    /// `None` if no disk can be called so.
+    pub(crate) fn new(disk: &[u8], name: &[u8]) -> Option<Self> {
+        let disk = str::from_utf8(disk).ok().filter(|disk| !disk.is_empty())?.to_owned();
+        (!name.is_empty()).then(|| Self { name: name.to_owned(), disk })
+    }
+
+    /// Whether what is called a disk can be one.
+    pub(crate) fn can_be_opened(&self) -> bool {
+        self.disk.parse::<DiskSpecification>().is_ok()
+    }
+
     /// Whether it has this name. Of the path, no byte behind the first that differs is looked at.
     pub(crate) fn is_named(&self, path: *const c_char) -> bool {
         let name = self.name.iter().chain(&[0]);
@@ -35,9 +47,7 @@ impl Named {
 pub(crate) fn parse(text: &OsStr) -> Vec<Named> {
     let named = |line: &[u8]| {
         let at = line.iter().rposition(|&byte| byte == b'=')?;
-        let (disk, name) = (&line[..at], &line[at + 1..]);
-        let disk = str::from_utf8(disk).ok().filter(|disk| !disk.is_empty())?.to_owned();
-        (!name.is_empty()).then(|| Named { name: name.to_owned(), disk })
+        Named::new(&line[..at], &line[at + 1..])
     };
     text.as_bytes().split(|&byte| byte == b'\n').filter_map(named).take(NAMES_MAX).collect()
 }

@@ -2,21 +2,26 @@
 
 use crate::aio::JOBS_MAX;
 use crate::calls::streams;
-use crate::names::{AIO_MAX, LOOKS, Named, VARIABLE, parse};
+use crate::errno::Errno;
+use crate::names::{AIO_MAX, LOOKS, NAMES_MAX, Named, VARIABLE, parse};
 use crate::{connection, signals, table};
 use libc::c_char;
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 unsafe extern "C" {
     /// getenv(3), but that there is no environment for a program that has more rights than who started it.
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-static NAMES: OnceLock<Vec<Named>> = OnceLock::new();
+/// The disks by their numbers, and how many there are.
+static NAMES: [OnceLock<Named>; NAMES_MAX] = [const { OnceLock::new() }; NAMES_MAX];
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Whoever adds one.
+static ADDING: Mutex<()> = Mutex::new(());
 static LOOKS_LIKE_FILES: AtomicBool = AtomicBool::new(false);
 static REQUESTS_MAX: AtomicUsize = AtomicUsize::new(JOBS_MAX);
 
@@ -52,15 +57,38 @@ pub(crate) fn is_inside() -> bool {
 /// The disk that a path names, by its number.
 #[inline]
 pub(crate) fn find(path: *const c_char) -> Option<usize> {
-    let names = NAMES.get().filter(|names| !names.is_empty())?;
-    if INSIDE.get() {
+    let count = COUNT.load(Ordering::Acquire);
+    if count == 0 || INSIDE.get() {
         return None;
     }
-    names.iter().position(|named| named.is_named(path))
+    NAMES[..count].iter().position(|named| named.get().is_some_and(|named| named.is_named(path)))
 }
 
 pub(crate) fn disk(number: usize) -> Option<&'static Named> {
-    NAMES.get()?.get(number)
+    NAMES.get(number)?.get()
+}
+
+/// Whether there are any.
+#[inline]
+pub(crate) fn has_disks() -> bool {
+    COUNT.load(Ordering::Acquire) > 0
+}
+
+/// From now on, a name is a disk's.
+pub(crate) fn add(named: Named) -> Result<(), Errno> {
+    let _adding = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let count = COUNT.load(Ordering::Acquire);
+    if NAMES[..count].iter().filter_map(OnceLock::get).any(|known| known.name == named.name) {
+        return Err(Errno(libc::EEXIST));
+    }
+    NAMES.get(count).ok_or(Errno(libc::ENOSPC))?.set(named).map_err(|_| Errno(libc::EEXIST))?;
+    COUNT.store(count + 1, Ordering::Release);
+    if count == 0 {
+        // SAFETY: the function does what may be done in a child.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        signals::catch_faults();
+    }
+    Ok(())
 }
 
 /// Whether disks look like files of their size, and not like block devices.
@@ -93,13 +121,13 @@ extern "C" fn at_load() {
     if let Some(count @ 1..JOBS_MAX) = count {
         REQUESTS_MAX.store(count, Ordering::Relaxed);
     }
-    let names = parse(OsStr::from_bytes(text.to_bytes()));
-    if names.is_empty() || NAMES.set(names).is_err() {
+    for named in parse(OsStr::from_bytes(text.to_bytes())) {
+        // What is said twice is what it was said to be first.
+        let _ = add(named);
+    }
+    if !has_disks() {
         return;
     }
-    // SAFETY: the function does what may be done in a child.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    signals::catch_faults();
     let _inside = Inside::enter();
     table::adopt_inherited().into_iter().for_each(streams::follow);
 }

@@ -8,6 +8,7 @@
 
 use crate::guarded;
 use crate::next::own;
+use crate::setup::has_disks;
 use libc::{c_int, c_void, sigaction, sighandler_t, siginfo_t};
 use std::cell::Cell;
 use std::mem::{transmute, zeroed};
@@ -142,7 +143,7 @@ pub(crate) fn catch_faults() {
 
 /// What the program sets for a signal, or asks of one; `None` where that is for libc alone.
 pub(crate) fn program_sets(signal: c_int, action: *const sigaction, before: *mut sigaction) -> Option<c_int> {
-    let known = usize::try_from(signal).ok().and_then(|signal| KNOWN.get(signal)).filter(|_| is_in_use())?;
+    let known = usize::try_from(signal).ok().and_then(|signal| KNOWN.get(signal)).filter(|_| has_disks())?;
     // SAFETY: the program's, as of sigaction(2).
     let Some(action) = (unsafe { action.as_ref() }) else {
         // SAFETY: the program's, as of sigaction(2).
@@ -155,7 +156,7 @@ pub(crate) fn program_sets(signal: c_int, action: *const sigaction, before: *mut
 
 /// The same where libc has set it already, and says what was set before.
 pub(crate) fn program_has_set(signal: c_int, before: sighandler_t) -> sighandler_t {
-    let known = usize::try_from(signal).ok().and_then(|signal| KNOWN.get(signal)).filter(|_| is_in_use());
+    let known = usize::try_from(signal).ok().and_then(|signal| KNOWN.get(signal)).filter(|_| has_disks());
     let Some(known) = known.filter(|_| before != libc::SIG_ERR) else { return before };
     let earlier = known.handler.load(Ordering::Relaxed);
     // SAFETY: all of it is numbers.
@@ -166,11 +167,6 @@ pub(crate) fn program_has_set(signal: c_int, before: sighandler_t) -> sighandler
         set(signal, known, action, null_mut());
     }
     if before == caught as *const () as usize { earlier } else { before }
-}
-
-/// Whether there are disks.
-fn is_in_use() -> bool {
-    crate::setup::disk(0).is_some()
 }
 
 /// Has the kernel call this library for a signal, and this library what the action says.
