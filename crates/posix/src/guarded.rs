@@ -59,5 +59,5 @@ pub(crate) fn put<T: Copy>(place: *mut T, value: T) -> Result<c_int, Errno> {
 
 /// Where a thread goes on that met what is not there, if it did so in a copy.
 pub(crate) fn end_of_copy(at: i64) -> Option<i64> {
-    (at == (&raw const blockyard_copy_access) as i64).then(|| (&raw const blockyard_copy_end) as i64)
+    (at == (&raw const blockyard_copy_access) as i64).then_some((&raw const blockyard_copy_end) as i64)
 }
