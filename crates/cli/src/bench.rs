@@ -2,7 +2,7 @@
 //!
 //! [`copy`] measures whole copies, [`disk`] any disk, [`layers`] every layer a request can go through; [`upload`],
 //! [`startup`] and [`api`] what `blockyard image` does, beside guestfish; [`kbuild`] builds a kernel in machines of
-//! `run`. [`yard`] and [`serve_process`] are a disk to measure on and its server.
+//! `run`; [`posix`] runs dd and fio on a disk. [`yard`] and [`serve_process`] are a disk to measure on and its server.
 
 mod api;
 mod backend;
@@ -12,6 +12,7 @@ mod copy;
 mod disk;
 mod kbuild;
 mod layers;
+mod posix;
 pub mod serve_process;
 mod startup;
 mod upload;
@@ -37,6 +38,7 @@ enum Bench {
     Startup(startup::StartupBenchArgs),
     Api(api::ApiBenchArgs),
     Kbuild(kbuild::KbuildBenchArgs),
+    Posix(posix::PosixBenchArgs),
 }
 
 /// Runs the command.
@@ -52,5 +54,6 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         Bench::Startup(args) => startup::run(args),
         Bench::Api(args) => api::run(args),
         Bench::Kbuild(args) => kbuild::run(args),
+        Bench::Posix(args) => posix::run(args),
     }
 }

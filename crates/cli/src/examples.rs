@@ -19,6 +19,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench startup", &["blockyard bench startup --runs 9"]),
     ("bench api", &["blockyard bench api --no-guestfish"]),
     (
+        "bench posix",
+        &["blockyard bench posix", "blockyard bench posix --only 'dd, read' --rounds 7 --directory /dev/shm"],
+    ),
+    (
         "bench kbuild",
         &[
             "blockyard bench kbuild --rounds 3",

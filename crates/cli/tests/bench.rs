@@ -1,4 +1,4 @@
-//! `blockyard bench copy`, small.
+//! `blockyard bench copy` and `bench posix`, small.
 
 mod support;
 
@@ -23,6 +23,33 @@ fn prints_the_table_and_writes_the_results() {
     assert!(measured.iter().all(|one| one["median_seconds"].as_f64().unwrap() > 0.0));
     // Nothing but the results is left.
     assert_eq!(yard.names().into_iter().collect::<Vec<_>>(), ["results.json"]);
+}
+
+#[test]
+fn programs_run_on_a_disk_and_on_the_file_that_it_is() {
+    let yard = Yard::new();
+    let posix = |only: &str| {
+        let mut command = blockyard();
+        command.args(["bench", "posix", "--size", "8M", "--rounds", "2", "--runtime", "100ms", "--only", only]);
+        command.arg("--directory").arg(yard.path(""));
+        command
+    };
+    for (only, count, attached) in [("dd, read, ", 4, 4), ("randwrite", 4, 2)] {
+        let said = run(posix(only).arg("--json")).succeeded().stdout;
+        let measured = serde_json::from_str::<serde_json::Value>(&said).unwrap()["measured"].clone();
+        let measured = measured.as_array().unwrap();
+        let has_rates = |figures: &serde_json::Value| {
+            figures["rates"].as_array().is_some_and(|rates| rates.len() == 2 && rates[0].as_f64().unwrap() > 0.0)
+        };
+        assert_eq!(measured.len(), count, "{said}");
+        assert!(measured.iter().all(|one| has_rates(&one["host"])), "{said}");
+        assert_eq!(measured.iter().filter(|one| has_rates(&one["attached"])).count(), attached, "{said}");
+        assert!(measured.iter().all(|one| one["ratio"].is_null() == one["attached"].is_null()), "{said}");
+    }
+    let table = run(&mut posix("dd, read, 8")).succeeded().stdout;
+    assert!(table.contains("dd, read, 8.00 MiB") && table.contains("MB/s"), "{table}");
+    assert!(yard.names().is_empty());
+    run(blockyard().args(["bench", "posix", "--size", "1M"])).failed(2, &["--size", "multiple of 8M"]);
 }
 
 #[test]
