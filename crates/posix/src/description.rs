@@ -43,13 +43,14 @@ pub(crate) struct Description {
 pub(crate) struct Mapped(*mut Description);
 
 impl Mapped {
-    /// A new one, and the descriptor that is open on it.
-    pub(crate) fn create(disk: usize, flags: c_int) -> Result<(Self, c_int), Errno> {
+    /// A new one of a disk of so many bytes, and the descriptor that is open on it.
+    pub(crate) fn create(disk: usize, capacity_bytes: u64, flags: c_int) -> Result<(Self, c_int), Errno> {
         // It has the lowest number that is free, and nothing can be read of it at any time.
         let path_only = OFlags::PATH | OFlags::CLOEXEC;
         let mut place = open("/", path_only, Mode::empty())?;
         let file = memfd_create(NAME, MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, PAGE_BYTES as u64)?;
+        // What the kernel tells of a descriptor, whoever asks it past this library, is a file's length.
+        ftruncate(&file, capacity_bytes.max(PAGE_BYTES as u64))?;
         let mapped = Self::map(&file)?;
         let description = mapped.get();
         description.disk.store(disk as u32, Ordering::Relaxed);

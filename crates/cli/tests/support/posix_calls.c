@@ -56,6 +56,10 @@ static void read_and_seek(void)
 	FAILS(pread(disk, NULL, 1, 0), EFAULT);
 	FAILS(write(disk, bytes, 1), EBADF);
 	CHECK((fcntl(disk, F_GETFL) & O_ACCMODE) == O_RDONLY);
+	/* What asks the kernel itself hears of a file of that length, and reads nothing of it. */
+	struct stat found;
+	CHECK(syscall(SYS_fstat, disk, &found) == 0 && found.st_size == size);
+	FAILS(syscall(SYS_read, disk, bytes, 1), EBADF);
 	CHECK(close(disk) == 0);
 	FAILS(read(disk, bytes, 1), EBADF);
 }

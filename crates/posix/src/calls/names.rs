@@ -116,7 +116,7 @@ pub(super) fn opened(number: usize, flags: c_int) -> Result<c_int, Errno> {
         return Err(Errno(libc::EACCES));
     }
     connection.prepare();
-    let (mapped, descriptor) = Mapped::create(number, flags)?;
+    let (mapped, descriptor) = Mapped::create(number, connection.geometry.capacity_bytes, flags)?;
     let failed = |error| {
         description::close(descriptor);
         error
