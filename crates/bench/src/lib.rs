@@ -3,8 +3,8 @@
 //! [`copy`] compares whole copies: ours, as the system this project follows did it and as we do it, beside cp, dd and
 //! qemu-img. [`disk`] tests any disk, and [`layer_costs`] does the same to several, to say what lies between them.
 //! [`kbuild`] builds a kernel in virtual machines, each a [`machine_process`]. [`startup`] and [`upload`] measure the
-//! appliance, on each [`backend`]. [`posix`] runs dd and fio on a disk. [`statistics`], [`cpu_idle`], [`random_file`] and [`table`] are what every benchmark
-//! shares.
+//! appliance, on each [`backend`]. [`posix`] runs dd and fio on a disk. [`statistics`], [`cpu_idle`], [`random_file`]
+//! and [`table`] are what every benchmark shares.
 //!
 //! Whatever is compared runs interleaved, in one go, on one machine; medians and ratios are reported, with the CPUs'
 //! idle time beside every figure. Deliberately absent: thresholds. A benchmark measures; it does not pass or fail.

@@ -1,7 +1,7 @@
 //! Programs that were never changed, on a disk by `blockyard attach` and on the file that it is: dd and fio.
 //!
-//! dd says how long it took; fio, how many requests it made. Both run interleaved, each on a file of its own, which lies
-//! in the page cache.
+//! dd says how long it took; fio, how many requests it made. Both run interleaved, each on a file of its own, which
+//! lies in the page cache.
 
 use crate::cpu_idle::{CpuTimes, IdleTime, percent_text};
 use crate::statistics::Samples;
@@ -9,8 +9,9 @@ use crate::table::Table;
 use crate::{random_file, timed_command, work_directory};
 use anyhow::{Context, Result, bail};
 use blockyard_block::{programs, size};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
 use serde::Serialize;
+use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -122,6 +123,7 @@ pub fn run(bench: &PosixBench, mut watch: impl FnMut(usize, usize, &str) -> Cont
     let mut done = 0;
     'all: for task in &tasks {
         let mut measured = Measured::new(task);
+        yard.warm()?;
         for round in 0..bench.rounds {
             if watch(done, count, &measured.name).is_break() {
                 if round > 0 {
@@ -130,8 +132,10 @@ pub fn run(bench: &PosixBench, mut watch: impl FnMut(usize, usize, &str) -> Cont
                 }
                 break 'all;
             }
+            yard.settle()?;
             measured.host.add(|| yard.rate(task, Place::Host))?;
             if let Some(attached) = &mut measured.attached {
+                yard.settle()?;
                 attached.add(|| yard.rate(task, Place::Attached))?;
             }
             done += 1;
@@ -267,6 +271,32 @@ struct Yard<'a> {
 impl Yard<'_> {
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
+    }
+
+    /// All files are in the page cache, and as if nobody had done anything to them: how a file got there decides how
+    /// fast parts of it are written (Linux's large folios).
+    fn warm(&self) -> Result<()> {
+        self.settle()?;
+        for name in [HOST, ATTACHED, SOURCE] {
+            let path = self.path(name);
+            let warm = || {
+                let mut file = File::open(&path)?;
+                fadvise(&file, 0, None, Advice::DontNeed)?;
+                std::io::copy(&mut file, &mut std::io::sink())
+            };
+            warm().with_context(|| format!("reading {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Whoever writes next waits for nothing that was written before.
+    fn settle(&self) -> Result<()> {
+        for name in [HOST, ATTACHED, SOURCE] {
+            let path = self.path(name);
+            let synced = File::open(&path).and_then(|file| file.sync_all());
+            synced.with_context(|| format!("flushing {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// What the program says of itself.

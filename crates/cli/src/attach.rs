@@ -52,8 +52,8 @@ pub struct AttachArgs {
     /// Write the library to stdout, for LD_PRELOAD by hand, and do nothing else.
     #[arg(long, conflicts_with_all = ["disks", "program"])]
     print_library: bool,
-    /// Put the library, its header and its pkg-config file below a directory, for programs that are linked to it, and do
-    /// nothing else.
+    /// Put the library, its header and its pkg-config file below a directory, for programs that are linked to it, and
+    /// do nothing else.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["disks", "program", "print_library"])]
     install_library: Option<PathBuf>,
 }
