@@ -36,6 +36,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("mtools", "what grub-mkrescue needs for UEFI"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
+    ("sqlite3", "a database on a disk"),
     ("squashfs-tools", "mksquashfs"),
     ("strace", "what a command executes"),
     ("user-mode-linux", "a Linux guest that needs no hypervisor"),

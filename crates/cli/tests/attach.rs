@@ -186,6 +186,35 @@ fn qemu_img_takes_a_disk_for_a_device() {
     assert!(same(&disk, &other));
 }
 
+/// It locks, writes its journal, and finds both as it left them: by one process, and by several.
+#[test]
+fn a_database_is_written_by_several_processes() {
+    let yard = Yard::new();
+    let (database, journal) = (yard.path("database"), yard.path("journal"));
+    let make = "CREATE TABLE words(word TEXT); INSERT INTO words VALUES('one'), ('two'), ('three')";
+    run(Command::new("sqlite3").arg(&database).arg(make)).succeeded();
+    for path in [&database, &journal] {
+        fs::File::options().create(true).append(true).open(path).unwrap().set_len(BYTES).unwrap();
+    }
+    let on_both = |script: &str| {
+        let mut command = blockyard();
+        command.args(["attach", "--as", "file"]).arg(&database).arg("/base").arg(&journal).arg("/base-journal");
+        run(command.args(["--", "sh", "-c", script])).succeeded().stdout
+    };
+    let many = "sqlite3 /base \"PRAGMA journal_mode=PERSIST; BEGIN; INSERT INTO words SELECT hex(randomblob(300)) FROM words a, \
+                words b, words c, words d, words e; ROLLBACK; BEGIN; INSERT INTO words SELECT hex(randomblob(300)) FROM \
+                words a, words b, words c, words d; COMMIT; SELECT count(*) FROM words; PRAGMA integrity_check\"";
+    assert_eq!(on_both(many), "persist\n84\nok\n");
+    let several = "for process in 1 2 3; do
+                       (for turn in 1 2 3; do sqlite3 -cmd '.timeout 600000' -cmd 'PRAGMA journal_mode=PERSIST' /base \
+                            \"INSERT INTO words VALUES('$process $turn')\" >/dev/null || echo failed; done) &
+                   done; wait; sqlite3 /base 'SELECT count(*) FROM words; PRAGMA integrity_check'";
+    assert_eq!(on_both(several), "93\nok\n");
+    let check = "PRAGMA integrity_check; SELECT count(*) FROM words";
+    let checked = Command::new("sqlite3").arg(&database).arg(check).output().unwrap();
+    assert_eq!(String::from_utf8(checked.stdout).unwrap(), "ok\n93\n");
+}
+
 #[test]
 fn file_systems_are_made_filled_and_checked_by_name() {
     let yard = Yard::new();

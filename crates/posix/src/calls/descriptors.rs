@@ -4,6 +4,7 @@ use crate::calls::{OpenDisk, data, disk, duplicated};
 use crate::errno::{Errno, answer_int};
 use crate::guarded::{get, put};
 use crate::next::calls;
+use crate::signals::Busy;
 use crate::{connection, locks, own, setup, stat, table, transfer};
 use blockyard_block::Operation;
 use libc::{c_int, c_uint, c_ulong, c_void};
@@ -14,6 +15,7 @@ calls! {
         if own::is_own(descriptor) && !setup::is_inside() {
             return answer_int::<c_int>(Err(Errno(libc::EBADF)));
         }
+        let _busy = table::find(descriptor).map(|_| Busy::enter());
         release_locks(descriptor);
         // First, as the number may be another's as soon as it is closed.
         table::remove(descriptor);
