@@ -122,7 +122,12 @@ impl Stream {
             let Some(channel) = &self.channel else { break };
             let within = (at - piece.offset) as usize;
             let count = (piece.length - within).min(length - done);
-            buffers.fill(done, &channel.memory, Part { offset: piece.slot * PIECE_BYTES + within, length: count })?;
+            let part = Part { offset: piece.slot * PIECE_BYTES + within, length: count };
+            if let Err(error) = buffers.fill(done, &channel.memory, part) {
+                // Whoever reads on is not there where the pieces are.
+                self.forget();
+                return Err(error);
+            }
             done += count;
             if at + count as u64 == piece.end() {
                 self.slots[piece.slot] = Slot::Free;

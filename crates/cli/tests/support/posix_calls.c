@@ -112,6 +112,16 @@ static void missing_memory(void)
 		FAILS(pwrite(disk, gone - 1, 1000, 5), EFAULT);
 		CHECK(read(disk, pages, 4096) == 4096);
 	}
+	/* Whoever reads on behind that, as if it had been read. */
+	for (int round = 0; round < 3; round++) {
+		off_t at = 0;
+		for (; at < 8 * 4096; at += 4096)
+			CHECK(pread(disk, pages, 4096, at) == 4096 && !memcmp(pages, expected + at, 4096));
+		size_t missed = round == 0 ? 4096 : round == 1 ? 100000 : 3000000;
+		FAILS(pread(disk, gone, missed, at), EFAULT);
+		at += missed;
+		CHECK(pread(disk, pages, 4096, at) == 4096 && !memcmp(pages, expected + at, 4096));
+	}
 	FAILS(readv(disk, (void *)gone, 2), EFAULT);
 	FAILS(fstat(disk, (void *)gone), EFAULT);
 	FAILS(stat(name, (void *)gone), EFAULT);
