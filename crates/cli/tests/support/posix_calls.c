@@ -127,6 +127,7 @@ static void missing_memory(void)
 	FAILS(stat(name, (void *)gone), EFAULT);
 	FAILS(ioctl(disk, BLKGETSIZE64, gone), EFAULT);
 	FAILS(ioctl(disk, BLKDISCARD, gone), EFAULT);
+	CHECK(ioctl(disk, BLKRRPART) == 0);
 	FAILS(open(gone, O_RDONLY), EFAULT);
 	strcpy(gone - strlen(name) - 1, name);
 	int by_edge = open(gone - strlen(name) - 1, O_RDONLY);

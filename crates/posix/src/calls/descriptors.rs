@@ -185,6 +185,7 @@ mod request {
     use libc::c_ulong;
 
     pub(super) const BLKROGET: c_ulong = 0x125e;
+    pub(super) const BLKRRPART: c_ulong = 0x125f;
     pub(super) const BLKGETSIZE: c_ulong = 0x1260;
     pub(super) const BLKFLSBUF: c_ulong = 0x1261;
     pub(super) const BLKSSZGET: c_ulong = 0x1268;
@@ -220,6 +221,8 @@ fn asked(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno>
         BLKSSZGET | BLKBSZGET => put(argument as *mut _, logical),
         // What the kernel's cache has it in: there is none.
         BLKBSZSET => get(argument as *const c_int).map(|_| 0),
+        // Partitions of it are no devices.
+        BLKRRPART => Ok(0),
         BLKPBSZGET | BLKIOMIN => put(argument as *mut _, physical),
         BLKIOOPT => put(argument as *mut _, geometry.optimal_io_bytes),
         _ => Err(Errno(libc::ENOTTY)),
