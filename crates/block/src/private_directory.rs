@@ -87,10 +87,12 @@ pub fn not_planted(place: &Path) -> io::Result<PathBuf> {
     let mut round: Option<Stat> = None;
     resolved(place, |path, status| {
         let is_everybodys = |round: &Stat| Mode::from_raw_mode(round.st_mode).contains(EVERYBODYS);
-        // Links lead on: what is round them is known again with what comes next.
         let planted = round.is_some_and(|round| is_everybodys(&round) && status.st_uid != round.st_uid)
             && !is_trusted(path, status);
-        round = (!is_link(status)).then_some(*status);
+        // A link leads on from where it lies.
+        if !is_link(status) {
+            round = Some(*status);
+        }
         if planted { Err(refused("somebody else has put there", path)) } else { Ok(()) }
     })
 }
@@ -208,18 +210,19 @@ mod tests {
         let own = tempfile::tempdir().unwrap();
         let (everybodys, ours) =
             (with_mode(&own.path().join("tmp"), 0o1777), with_mode(&own.path().join("ours"), 0o755));
-        let links = ["theirs", "own", "round"].map(|name| everybodys.join(name));
+        let links = ["theirs", "own", "round", "on"].map(|name| everybodys.join(name));
         for link in &links[..2] {
             symlink(&ours, link).unwrap();
         }
         symlink("round", &links[2]).unwrap();
+        symlink("directory/below", &links[3]).unwrap();
         let directory = with_mode(&everybodys.join("directory"), 0o777);
         for theirs in [&links[0], &directory] {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(CWD, theirs, Some(Uid::from_raw(12345)), None, flags).unwrap();
         }
         let below = with_mode(&directory.join("below"), 0o755);
-        for place in [&links[0], &directory, &below] {
+        for place in [&links[0], &links[3], &directory, &below] {
             for judged in [unchangeable(place), not_planted(place)] {
                 assert_eq!(judged.unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{}", shown(place));
             }
