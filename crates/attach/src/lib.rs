@@ -8,7 +8,7 @@
 mod program;
 
 use anyhow::{Context, Result};
-use blockyard_block::{Disk, private_directory};
+use blockyard_block::{Disk, ReplacementFile, private_directory};
 use blockyard_session::server::{Export, Server, ServerOptions, Session, SessionStatistics};
 pub use program::{ProgramError, find_program};
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -19,7 +19,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -214,18 +214,17 @@ pub fn install_library(prefix: &Path) -> Result<()> {
     ];
     for (name, content) in files {
         let path = prefix.join(name);
-        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| replace(&path, content));
-        written.with_context(|| format!("cannot write {}", blockyard_block::shown(&path)))?;
+        replace(&path, content).with_context(|| format!("cannot write {}", blockyard_block::shown(&path)))?;
     }
     Ok(())
 }
 
-/// Puts a file in the place of what is there: programs that have that loaded go on with it.
-fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let mut new = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o644)).tempfile_in(directory)?;
-    new.write_all(content)?;
-    new.persist(path).map(drop).map_err(|error| error.error)
+/// Programs that have what is there loaded go on with it.
+fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    let new = ReplacementFile::create(path)?;
+    (&mut new.file()).write_all(content)?;
+    Ok(new.commit(false)?)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

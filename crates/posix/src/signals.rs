@@ -129,13 +129,29 @@ fn is_ours(signal: c_int) -> bool {
     matches!(signal, libc::SIGSEGV | libc::SIGBUS)
 }
 
+/// What the kernel does about a signal now.
+fn current(signal: c_int) -> Option<sigaction> {
+    // SAFETY: all of it is numbers.
+    let mut action: sigaction = unsafe { zeroed() };
+    // SAFETY: there is room for it.
+    (unsafe { kernels(signal, null(), &raw mut action) } == 0).then_some(action)
+}
+
+/// Whether a handler is this library's.
+fn is_caught(handler: sighandler_t) -> bool {
+    handler == caught as *const () as usize
+}
+
+/// What the program does about a signal, if there are disks.
+fn known(signal: c_int) -> Option<&'static Known> {
+    usize::try_from(signal).ok().and_then(|signal| KNOWN.get(signal)).filter(|_| has_disks())
+}
+
 /// From now on, memory may be missing.
 pub(crate) fn catch_faults() {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // SAFETY: all of it is numbers.
-        let mut action: sigaction = unsafe { zeroed() };
-        // SAFETY: there is room for what it is now, which a program may have been started with.
-        if unsafe { kernels(signal, null(), &raw mut action) } == 0 {
+        // A program may have been started with it ignored.
+        if let Some(action) = current(signal) {
             set(signal, &KNOWN[signal as usize], action, null_mut());
         }
     }
@@ -143,7 +159,7 @@ pub(crate) fn catch_faults() {
 
 /// What the program sets for a signal, or asks of one; `None` where that is for libc alone.
 pub(crate) fn program_sets(signal: c_int, action: *const sigaction, before: *mut sigaction) -> Option<c_int> {
-    let known = usize::try_from(signal).ok().and_then(|signal| KNOWN.get(signal)).filter(|_| has_disks())?;
+    let known = known(signal)?;
     // SAFETY: the program's, as of sigaction(2).
     let Some(action) = (unsafe { action.as_ref() }) else {
         // SAFETY: the program's, as of sigaction(2).
@@ -156,17 +172,12 @@ pub(crate) fn program_sets(signal: c_int, action: *const sigaction, before: *mut
 
 /// The same where libc has set it already, and says what was set before.
 pub(crate) fn program_has_set(signal: c_int, before: sighandler_t) -> sighandler_t {
-    let known = usize::try_from(signal).ok().and_then(|signal| KNOWN.get(signal)).filter(|_| has_disks());
-    let Some(known) = known.filter(|_| before != libc::SIG_ERR) else { return before };
+    let Some(known) = known(signal).filter(|_| before != libc::SIG_ERR) else { return before };
     let earlier = known.handler.load(Ordering::Relaxed);
-    // SAFETY: all of it is numbers.
-    let mut action: sigaction = unsafe { zeroed() };
-    // SAFETY: there is room for what it is now.
-    let is_set = unsafe { kernels(signal, null(), &raw mut action) } == 0;
-    if is_set && action.sa_sigaction != caught as *const () as usize {
+    if let Some(action) = current(signal).filter(|action| !is_caught(action.sa_sigaction)) {
         set(signal, known, action, null_mut());
     }
-    if before == caught as *const () as usize { earlier } else { before }
+    if is_caught(before) { earlier } else { before }
 }
 
 /// Has the kernel call this library for a signal, and this library what the action says.
@@ -196,7 +207,7 @@ fn set(signal: c_int, known: &Known, action: sigaction, before: *mut sigaction) 
 fn restore(handler: usize, flags: c_int, before: *mut sigaction) {
     // SAFETY: the program's, as of sigaction(2), or null.
     if let Some(before) = unsafe { before.as_mut() }
-        && before.sa_sigaction == caught as *const () as usize
+        && is_caught(before.sa_sigaction)
     {
         before.sa_sigaction = handler;
         before.sa_flags = before.sa_flags & !OWN_FLAGS | flags & OWN_FLAGS;

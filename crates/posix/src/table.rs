@@ -92,7 +92,7 @@ pub(crate) fn find(descriptor: c_int) -> Option<Open> {
 
 /// Whether any descriptor has ever been open on one.
 #[inline]
-pub(crate) fn has_disks() -> bool {
+pub(crate) fn is_used() -> bool {
     USED.load(Ordering::Relaxed) > 0
 }
 

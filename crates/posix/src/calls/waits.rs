@@ -66,7 +66,7 @@ fn polled(
     wait: impl FnOnce() -> c_int,
     look: impl FnOnce(*const timespec) -> c_int,
 ) -> c_int {
-    if list.is_null() || count == 0 || !table::has_disks() {
+    if list.is_null() || count == 0 || !table::is_used() {
         return wait();
     }
     // SAFETY: the program's, as of poll(2).
@@ -108,7 +108,7 @@ fn selected(count: c_int, sets: [*mut fd_set; 3], wait: impl FnOnce() -> c_int, 
         // SAFETY: as above.
         unsafe { *place(set, descriptor) ^= 1 << (descriptor % 8) };
     };
-    if !table::has_disks() {
+    if !table::is_used() {
         return wait();
     }
     let mut hidden = Vec::new();
