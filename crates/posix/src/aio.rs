@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Read,
     Write {
         stable: bool,
+        /// Behind the end, wherever the block says.
+        appends: bool,
     },
     /// Once all that was asked for before is done, it is stable.
     Flush,
@@ -240,6 +242,11 @@ impl Requests {
         self.told.load(Ordering::Acquire) > 0
     }
 
+    /// Whether a block's request is under way.
+    pub(crate) fn has(&self, block: ControlBlock) -> bool {
+        self.is_busy() && self.state().jobs.iter().flatten().any(|job| job.block == block)
+    }
+
     /// Whether a request of a descriptor's is under way.
     pub(crate) fn has_of(&self, descriptor: c_int) -> bool {
         let state = self.state();
@@ -263,20 +270,27 @@ impl State {
         group: Option<&Arc<Group>>,
     ) -> Result<bool, Errno> {
         let geometry = &connection.geometry;
-        let (offset, length) = if kind == Kind::Flush { (0, 0) } else { (block.offset(), block.length()) };
-        let Ok(from) = u64::try_from(offset) else {
-            block.end(Err(Errno(libc::EINVAL)));
-            return Ok(false);
+        let (place, length) = match kind {
+            Kind::Flush => (Ok(0), 0),
+            Kind::Write { appends: true, .. } => (Ok(geometry.capacity_bytes), block.length()),
+            Kind::Read | Kind::Write { .. } => (transfer::start(block.offset(), block.length()), block.length()),
+        };
+        let from = match place {
+            Ok(from) => from,
+            Err(error) => {
+                block.end(Err(error));
+                return Ok(false);
+            }
         };
         let room = usize::try_from(geometry.capacity_bytes.saturating_sub(from)).unwrap_or(usize::MAX);
         let bytes = length.min(room);
         let unit = geometry.logical_block_bytes as usize;
         let is_whole = from.is_multiple_of(unit as u64) && bytes.is_multiple_of(unit);
-        if kind != Kind::Flush && (bytes == 0 || !is_whole) {
+        let count = bytes.div_ceil(SLOT_BYTES);
+        if kind != Kind::Flush && (bytes == 0 || !is_whole || count > SLOTS) {
             block.end(at_once(connection, block, kind, from));
             return Ok(false);
         }
-        let count = bytes.div_ceil(SLOT_BYTES);
         let (Some(job), true) = (self.free_jobs.last().copied(), count <= self.free_slots.len()) else {
             return Err(Errno(libc::EAGAIN));
         };
@@ -311,7 +325,7 @@ impl State {
         let operation = match *kind {
             Kind::Read => Operation::Read,
             Kind::Flush => Operation::Flush,
-            Kind::Write { stable } => {
+            Kind::Write { stable, .. } => {
                 if let Err(error) = part.take(&self.memory, block.buffer().wrapping_add(slot.at)) {
                     self.free_slots.push(index);
                     return self.end_of_piece(job, Err(error));
@@ -395,13 +409,13 @@ fn part(index: u16, bytes: usize) -> Part {
     Part { offset: usize::from(index) * SLOT_BYTES, length: bytes }
 }
 
-/// What is not whole blocks is done here and now.
+/// What is not whole blocks is done here and now, and what there will never be room for.
 fn at_once(connection: &Connection, block: ControlBlock, kind: Kind, from: u64) -> Result<usize, Errno> {
     let buffer = [libc::iovec { iov_base: block.buffer().cast(), iov_len: block.length() }];
     let buffers = Buffers::new(&buffer)?;
     match kind {
         Kind::Read => transfer::read(connection, from, &buffers, true),
-        Kind::Write { stable } => transfer::write(connection, from, &buffers, stable),
+        Kind::Write { stable, .. } => transfer::write(connection, from, &buffers, stable),
         Kind::Flush => Ok(0),
     }
 }

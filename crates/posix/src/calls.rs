@@ -48,6 +48,11 @@ impl OpenDisk {
         if self.mapped.get().may_read() { Ok(self) } else { Err(Errno(libc::EBADF)) }
     }
 
+    /// Whether each write is to go behind the end, where a disk has no room.
+    fn appends(&self) -> bool {
+        self.mapped.get().flags() & libc::O_APPEND != 0
+    }
+
     /// Whether each write is to be stable when it ends.
     fn writes_stably(&self) -> bool {
         self.mapped.get().flags() & (libc::O_SYNC | libc::O_DSYNC) != 0

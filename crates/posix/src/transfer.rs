@@ -64,6 +64,12 @@ impl<'a> Buffers<'a> {
     }
 }
 
+/// Where a transfer begins, if it is one that a file of any size may have.
+pub(crate) fn start(offset: i64, length: usize) -> Result<u64, Errno> {
+    let end = i64::try_from(length).ok().and_then(|length| offset.checked_add(length));
+    u64::try_from(offset).ok().filter(|_| end.is_some()).ok_or(Errno(libc::EINVAL))
+}
+
 /// Fills buffers with what the disk has from `offset` on. How many bytes that were: fewer at the disk's end. `waits`:
 /// it is read now, and not before.
 pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, waits: bool) -> Result<usize, Errno> {

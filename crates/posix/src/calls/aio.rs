@@ -25,25 +25,54 @@ struct Asked {
     descriptor: c_int,
 }
 
-/// What a block asks for, by `operation`; `None` if that is no disk's.
-fn asked(block: ControlBlock, operation: c_int) -> Option<Result<Asked, Errno>> {
+/// Priorities are up to that (AIO_PRIO_DELTA_MAX).
+const PRIORITY_MAX: c_int = 20;
+
+/// What is called for with a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Read,
+    Write,
+    Sync,
+}
+
+impl Call {
+    /// By a block of a list's, if that names one that a list may have.
+    fn of(block: ControlBlock) -> Option<Self> {
+        match block.operation() {
+            libc::LIO_READ => Some(Self::Read),
+            libc::LIO_WRITE => Some(Self::Write),
+            _ => None,
+        }
+    }
+
+    /// Whether a block's priority is one that this may have.
+    fn may_have_priority_of(self, block: ControlBlock) -> bool {
+        self == Self::Sync || (0..=PRIORITY_MAX).contains(&block.priority())
+    }
+}
+
+/// What a block asks for; `None` if that is no disk's.
+fn asked(block: ControlBlock, call: Call) -> Option<Result<Asked, Errno>> {
     let open = table::find(block.descriptor())?;
     let asked = || {
         let disk = OpenDisk::of(open)?;
-        let (connection, description) = (disk.connection, disk.mapped);
-        let description = description.get();
-        let may = match operation {
-            libc::LIO_READ => description.may_read(),
-            libc::LIO_WRITE => description.may_write(),
-            _ => true,
+        let (connection, description) = (disk.connection, disk.mapped.get());
+        let may = match call {
+            Call::Read => description.may_read(),
+            Call::Write => description.may_write(),
+            Call::Sync => true,
         };
         if !may {
             return Err(Errno(libc::EBADF));
         }
-        let kind = match operation {
-            libc::LIO_READ => Kind::Read,
-            libc::LIO_WRITE => Kind::Write { stable: disk.writes_stably() },
-            _ => Kind::Flush,
+        if !call.may_have_priority_of(block) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let kind = match call {
+            Call::Read => Kind::Read,
+            Call::Write => Kind::Write { stable: disk.writes_stably(), appends: disk.appends() },
+            Call::Sync => Kind::Flush,
         };
         Ok(Asked { connection, requests: connection.requests()?, kind, descriptor: block.descriptor() })
     };
@@ -51,15 +80,16 @@ fn asked(block: ControlBlock, operation: c_int) -> Option<Result<Asked, Errno>> 
 }
 
 /// Makes one request, if it is a disk's. What is wrong with it is for aio_error(3) to say.
-fn made(block: *mut aiocb, operation: c_int) -> Option<Result<c_int, Errno>> {
+fn made(block: *mut aiocb, call: Call) -> Option<Result<c_int, Errno>> {
     if block.is_null() {
         return None;
     }
     let _busy = Busy::enter();
     // SAFETY: the program's, as of aio_read(3).
     let block = unsafe { ControlBlock::new(block) };
-    let asked = asked(block, operation)?;
-    if operation != SYNCS && block.priority() < 0 {
+    let asked = asked(block, call)?;
+    if !call.may_have_priority_of(block) {
+        block.refuse(Errno(libc::EINVAL));
         return Some(Err(Errno(libc::EINVAL)));
     }
     Some(match asked {
@@ -75,9 +105,6 @@ fn made(block: *mut aiocb, operation: c_int) -> Option<Result<c_int, Errno>> {
         }
     })
 }
-
-/// No operation of a list's.
-const SYNCS: c_int = -1;
 
 /// Takes back what is done, of all disks.
 fn look() {
@@ -158,7 +185,7 @@ fn made_of_list(list: List<'_>, mode: c_int, event: *const sigevent) -> Result<c
     let mut theirs = Vec::new();
     let mut ours: Vec<(&Connection, &Requests, Vec<Wanted>)> = Vec::new();
     for &block in &blocks {
-        match asked(block, block.operation()) {
+        match Call::of(block).map_or(Some(Err(Errno(libc::EINVAL))), |call| asked(block, call)) {
             None => theirs.push(block),
             Some(Ok(Asked { connection, requests, kind, descriptor })) => {
                 match ours.iter_mut().find(|(_, known, _)| std::ptr::eq(*known, requests)) {
@@ -256,16 +283,29 @@ fn has_ours(list: &Result<List<'_>, Errno>) -> bool {
     list.as_ref().map_or(true, |list| list.blocks().any(|block| table::find(block.descriptor()).is_some()))
 }
 
+/// Whether a request that is waited for is on a disk. Its descriptor may be closed already.
+fn has_ours_under_way(list: &Result<List<'_>, Errno>) -> bool {
+    let is_known = |block: ControlBlock| {
+        block.status() == libc::EINPROGRESS
+            && connection::all()
+                .any(|connection| connection.requests_made().is_some_and(|requests| requests.has(block)))
+    };
+    has_ours(list) || {
+        let _busy = Busy::enter();
+        list.as_ref().is_ok_and(|list| list.blocks().any(is_known))
+    }
+}
+
 calls! {
     fn [aio_read, aio_read64](block: *mut aiocb) -> c_int |own| {
-        made(block, libc::LIO_READ).map_or_else(own, answer_int)
+        made(block, Call::Read).map_or_else(own, answer_int)
     }
     fn [aio_write, aio_write64](block: *mut aiocb) -> c_int |own| {
-        made(block, libc::LIO_WRITE).map_or_else(own, answer_int)
+        made(block, Call::Write).map_or_else(own, answer_int)
     }
     fn [aio_fsync, aio_fsync64](operation: c_int, block: *mut aiocb) -> c_int |own| {
         let is_known = matches!(operation, libc::O_SYNC | libc::O_DSYNC);
-        is_known.then(|| made(block, SYNCS)).flatten().map_or_else(own, answer_int)
+        is_known.then(|| made(block, Call::Sync)).flatten().map_or_else(own, answer_int)
     }
     fn [aio_error, aio_error64](block: *const aiocb) -> c_int |_own| {
         // SAFETY: the program's; whichever library has made its request, the block has the answer.
@@ -284,7 +324,7 @@ calls! {
     ) -> c_int |own| {
         // SAFETY: the program's.
         let list = unsafe { List::new(blocks.cast(), count) };
-        if !has_ours(&list) { own() } else { answer_int(list.and_then(|list| suspended_list(list, timeout))) }
+        if !has_ours_under_way(&list) { own() } else { answer_int(list.and_then(|list| suspended_list(list, timeout))) }
     }
     fn [aio_cancel, aio_cancel64](descriptor: c_int, block: *mut aiocb) -> c_int |own| {
         cancelled(descriptor, block).map_or_else(own, answer_int)

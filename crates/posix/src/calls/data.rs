@@ -54,7 +54,7 @@ fn transferred(
     transfer: impl FnOnce(u64) -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     let standing = match place {
-        Place::At(offset) => return transfer(u64::try_from(offset).map_err(|_| Errno(libc::EINVAL))?),
+        Place::At(offset) => return transfer(transfer::start(offset, length)?),
         Place::Standing => &disk.mapped.get().place,
     };
     let end = disk.capacity();
@@ -87,9 +87,9 @@ fn write_from(disk: Result<OpenDisk, Errno>, buffers: Result<&[iovec], Errno>, p
         let buffers = Buffers::new(buffers?)?;
         let stable = disk.writes_stably() || flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0;
         let write = |from| transfer::write(disk.connection, from, &buffers, stable);
-        let appends = disk.mapped.get().flags() & libc::O_APPEND != 0;
-        // The end of a disk is where it ends.
-        let place = if appends { Place::At(disk.capacity() as i64) } else { place };
+        if disk.appends() {
+            return write(disk.capacity());
+        }
         transferred(&disk, place, buffers.total_bytes(), write)
     };
     answer(write()) as isize
