@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::{Yard, blockyard, finish, random_bytes, run, run_without_leftovers, same};
 
 const NAME: &str = "/disk";
@@ -29,6 +29,10 @@ fn c_program(yard: &Yard, name: &str, options: &[&str]) -> PathBuf {
         Command::new("cc").args(["-O1", "-w", "-pthread", "-o"]).arg(&program).arg(source).args(options).status();
     assert!(built.expect("cc comes with the package gcc").success());
     program
+}
+
+fn piped(command: &mut Command) -> &mut Command {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped())
 }
 
 #[test]
@@ -66,6 +70,65 @@ fn requests_that_nobody_waits_for_end_as_glibcs_do() {
     let slow = format!("{},iops=10", disk.display());
     let mut command = blockyard();
     run(command.args(["attach", "--aio-max", "20", &slow, NAME, "--"]).args(words)).succeeded();
+}
+
+/// What POSIX demands and leaves open, case by case: of a file by glibc, and of a disk. Where they differ, POSIX allows
+/// both.
+#[test]
+fn what_posix_demands_of_aio_is_kept_as_by_glibc() {
+    let differences = [
+        // A disk does not grow: as on a device, there is no room behind its end.
+        (
+            "append_is_done_in_order: kept: no error, no error, no error",
+            "append_is_done_in_order: kept: ENOSPC, ENOSPC, ENOSPC",
+        ),
+        ("write_over_the_end: kept: 4096 bytes, no error", "write_over_the_end: kept: 512 bytes, ENOSPC"),
+        (
+            "offset_is_at_the_maximum: kept: EINVAL, EINVAL, EINVAL, EINVAL, no error, EFBIG",
+            "offset_is_at_the_maximum: kept: EINVAL, EINVAL, EINVAL, EINVAL, no error, ENOSPC",
+        ),
+        // The kernel looks for the memory first, which cannot be there; POSIX has EINVAL for it.
+        (
+            "length_is_wrong: kept: EFAULT, EFAULT, EFAULT, EFAULT",
+            "length_is_wrong: kept: EINVAL, EINVAL, EINVAL, EINVAL",
+        ),
+        // glibc's answer to a list that is not waited for has the error of a wrong priority; here, the request alone
+        // has it, as it has any other.
+        (
+            "list_has_one_that_fails: kept: no error, EIO, no error, EIO, no error, EIO, EINVAL, EIO",
+            "list_has_one_that_fails: kept: no error, EIO, no error, EIO, no error, EIO, no error, EIO",
+        ),
+        // To glibc, fewer than none are none.
+        ("list_is_wrong: kept: no error", "list_is_wrong: kept: EINVAL"),
+    ];
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_aio_conformance", &["-lrt"]);
+    let (disk, file) = (yard.random("disk.img", BYTES, 23), yard.path("file"));
+    fs::copy(&disk, &file).unwrap();
+    let size = BYTES.to_string();
+    let by_glibc = run(piped(Command::new(&program).arg(&file).arg(&size)));
+    let words = [program.as_os_str(), NAME.as_ref(), size.as_ref()];
+    let on_a_disk = run_without_leftovers(&mut on_disk(&disk, words));
+    assert_eq!(by_glibc.stdout.lines().count(), on_a_disk.stdout.lines().count(), "{by_glibc:#?} {on_a_disk:#?}");
+    let differing: Vec<_> =
+        by_glibc.stdout.lines().zip(on_a_disk.stdout.lines()).filter(|(file, disk)| file != disk).collect();
+    assert_eq!(differing, differences);
+    by_glibc.succeeded();
+    on_a_disk.succeeded();
+    assert!(same(&disk, &file));
+    // What is under way for some time, and what there is never room for.
+    let slow = format!("{},iops=100", disk.display());
+    for (disk, size, case) in [
+        (slow.as_str(), &*size, "descriptor_is_closed_meanwhile"),
+        (&slow, &size, "cancel_all"),
+        (&slow, &size, "suspend_until_any_is_done"),
+        (&slow, &size, "sync_between_writes"),
+        ("mem:160M", "167772160", "longer_than_there_is_room_for"),
+    ] {
+        let words = [program.as_os_str(), NAME.as_ref(), size.as_ref(), case.as_ref()];
+        let outcome = run(&mut on_disk(disk, words)).succeeded();
+        assert_eq!(outcome.stdout, format!("{case}: kept\n"));
+    }
 }
 
 #[test]
@@ -305,7 +368,7 @@ fn the_exit_status_is_the_programs() {
     assert!(statistics.stderr.contains("reads (8.00 MiB), 0 writes (0 bytes)"), "{}", statistics.stderr);
     // What somebody sends to it alone goes to the program.
     let mut command = on_disk(&disk, ["sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.1; done"]);
-    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut ready = [0; 6];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
