@@ -34,6 +34,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("mdadm", "RAIDs"),
     ("mmdebstrap", "a Debian that guests boot, and root directories of other Debians"),
     ("mtools", "what grub-mkrescue needs for UEFI"),
+    ("python3", "a program on a disk"),
     ("qemu-system-x86", "the lab's machine"),
     ("qemu-utils", "qemu-img, to compare with"),
     ("sqlite3", "a database on a disk"),

@@ -132,6 +132,18 @@ fn what_posix_demands_of_aio_is_kept_as_by_glibc() {
 }
 
 #[test]
+fn python_works_on_a_disk_as_on_a_file() {
+    let yard = Yard::new();
+    let (disk, twin) = (yard.random("disk.img", BYTES, 24), yard.path("twin"));
+    fs::copy(&disk, &twin).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/posix_python.py");
+    let copy = yard.path("copy");
+    let words = ["/usr/bin/python3".as_ref(), script.as_os_str(), NAME.as_ref(), twin.as_ref(), copy.as_ref()];
+    run_without_leftovers(&mut on_disk(&disk, words)).succeeded();
+    assert!(same(&disk, &twin));
+}
+
+#[test]
 fn a_signal_in_the_middle_of_a_call_may_read_and_not_come_back() {
     let yard = Yard::new();
     let program = c_program(&yard, "posix_signals", &["-lrt"]);
