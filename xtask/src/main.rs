@@ -1,5 +1,6 @@
 //! The project's own tasks, as Rust instead of shell: `cargo xtask --help`.
 
+mod attach_killed;
 mod build;
 mod debian_root;
 mod figures;
@@ -45,6 +46,9 @@ Commands:
                       FILTER, only figures whose name contains it; with --counts, only what is counted; with --beside,
                       another `blockyard` binary in turn with this one
   peers               Install guestfish (as root), and compare: it reads what we write into images, and we what it writes
+  attach-killed [ROUNDS]
+                      Let fio write and verify 1 GiB of a served disk, by `blockyard attach`, while the server is killed
+                      and started again ROUNDS times (50), and verify the file, too
   grounds [FILTER]    Run the tests of images and of User-Mode Linux on Debian 12, 13 and the next one, each with its own C library
                       and tools (as root: mmdebstrap makes small root directories below target/grounds, which are
                       kept), and print a table. With FILTER, only tests whose name contains it
@@ -67,6 +71,8 @@ fn main() -> ExitCode {
         }
         ["setup"] => packages::setup().and_then(|()| lab::fetch_kernel()).and_then(|_| debian_root::make().map(drop)),
         ["peers"] => peers::peers(),
+        ["attach-killed"] => attach_killed::attach_killed(attach_killed::ROUNDS),
+        ["attach-killed", rounds] if let Ok(rounds) = rounds.parse() => attach_killed::attach_killed(rounds),
         ["test"] => test::test(),
         ["lab-figures"] => packages::setup().and_then(|()| lab::figures(None, "")),
         ["lab-figures", binary] if !binary.starts_with('-') => lab::figures(Some(Path::new(binary)), ""),
