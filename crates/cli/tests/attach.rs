@@ -360,7 +360,9 @@ fn several_disks_are_told_apart_and_may_look_like_files() {
         .arg("one")
         .arg(&other)
         .args(["/two", "--as", "file", "--"]);
-    command.args(["sh", "-c", "cat one; stat -c %F:%s /two; ! dd if=/dev/zero of=one count=1 2>/dev/null"]);
+    let script = "cat one; stat -c %F:%s /two; ! dd if=/dev/zero of=one count=1 2>/dev/null && truncate -s 8M /two &&
+                  ! truncate -s 4M /two 2>/dev/null && ! truncate -s 8M one 2>/dev/null";
+    command.args(["sh", "-c", script]);
     let output = command.output().unwrap();
     let (content, rest) = output.stdout.split_at(BYTES as usize);
     assert!(content == fs::read(&one).unwrap(), "{}", String::from_utf8_lossy(&output.stderr));
