@@ -11,7 +11,7 @@ use blockyard_block::{Disk, MemoryMap, Operation, Request, RequestError, Segment
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 
@@ -84,8 +84,8 @@ pub struct BlockVirtqueue {
     in_flight_record: Option<InFlightRecord>,
     /// Chains that were taken by whoever was here before and not answered, the next one last.
     resubmitted: Vec<u16>,
-    /// Takes no more requests.
-    closed: bool,
+    /// How many requests it still takes, once it is to take no more than those.
+    left: Option<u16>,
     /// What times are since.
     opened: Instant,
     recent_latency_ns: u64,
@@ -147,7 +147,7 @@ impl BlockVirtqueue {
             disk,
             in_flight_record: in_flight,
             resubmitted: Vec::new(),
-            closed: false,
+            left: None,
             opened: Instant::now(),
             recent_latency_ns: 0,
             notifier,
@@ -221,7 +221,16 @@ impl BlockVirtqueue {
 
     /// Takes no more requests; of the last one, the rest is still given to the disk.
     pub fn close(&mut self) {
-        self.closed = true;
+        self.left = Some(0);
+    }
+
+    /// Takes what the driver has made available until now, and no more requests.
+    pub fn close_behind_available(&mut self) {
+        // Whoever has this done has told the driver before.
+        fence(Ordering::SeqCst);
+        let resubmitted = self.resubmitted.len() as u16;
+        // A ring that lies is refused where it is looked at next.
+        self.left = Some(self.ring.available().map_or(1, |available| available.saturating_add(resubmitted)));
     }
 
     /// Gives the disk no more of a long request that it has a part of, and does not answer it: where there is a record
@@ -230,9 +239,10 @@ impl BlockVirtqueue {
         self.disk.abandon_rest();
     }
 
-    /// Whether every request that was taken is answered or abandoned, and the disk has nothing of this queue.
+    /// Whether every request that was taken, or is still to be, is answered or abandoned, and the disk has nothing of
+    /// this queue.
     pub fn is_drained(&self) -> bool {
-        self.in_flight() == 0 && !self.disk.has_rest()
+        self.in_flight() == 0 && !self.disk.has_rest() && (self.failed || self.left.is_none_or(|left| left == 0))
     }
 
     /// Where the device is in the available ring: the base that a vhost-user session reports.
@@ -290,19 +300,23 @@ impl BlockVirtqueue {
         if self.in_flight() > 0 {
             let _ = self.disk.submit();
         }
-        let more = self.ring.enable_notification() && !self.closed || self.has_work();
+        let more = self.ring.enable_notification() && self.takes_more() || self.has_work();
         // What waits for a token is taken when a completion comes, not before.
         more && self.disk.has_room()
     }
 
     /// Whether there is something to begin.
     fn has_work(&self) -> bool {
-        self.has_work_at_hand() || !self.closed && self.ring.has_available()
+        self.has_work_at_hand() || self.takes_more() && self.ring.has_available()
     }
 
     /// As [`BlockVirtqueue::has_work`], but for what the driver has made available.
     fn has_work_at_hand(&self) -> bool {
-        self.disk.has_rest() || !self.closed && !self.resubmitted.is_empty()
+        self.disk.has_rest() || self.takes_more() && !self.resubmitted.is_empty()
+    }
+
+    fn takes_more(&self) -> bool {
+        self.left != Some(0)
     }
 
     /// The driver has rung.
@@ -346,11 +360,11 @@ impl BlockVirtqueue {
             self.statistics.polls.add(1);
         }
         let now_ns = self.now_ns();
-        let mut available = match self.closed {
-            true => 0,
-            false => self.ring.available().map_err(|cause| self.fail(cause))?,
+        let mut available = match self.left {
+            Some(0) => 0,
+            _ => self.ring.available().map_err(|cause| self.fail(cause))?,
         };
-        while self.disk.has_room() && (available > 0 || self.has_work_at_hand()) {
+        while self.disk.has_room() && (available > 0 && self.takes_more() || self.has_work_at_hand()) {
             let paired = limit.pairs && pass.begun == 1 && pass.cost_bytes >= SHARED_BYTES_MIN;
             if pass.begun == limit.requests || pass.cost_bytes >= limit.cost_bytes && !paired {
                 pass.limited = true;
@@ -365,6 +379,7 @@ impl BlockVirtqueue {
                 if let Some(record) = &mut self.in_flight_record {
                     record.take(head);
                 }
+                self.left.iter_mut().for_each(|left| *left -= 1);
                 pass.taken += 1;
                 self.start(head, now_ns)?
             } else {

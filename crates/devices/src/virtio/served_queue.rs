@@ -34,6 +34,11 @@ pub trait ServedQueue: Send {
     /// Takes nothing more.
     fn close(&mut self);
 
+    /// Takes what the driver has made available until now, where nobody need hear of it, and nothing more.
+    fn close_behind_available(&mut self) {
+        self.close();
+    }
+
     /// Where the device is in the available ring.
     fn next_available(&self) -> u16;
 
@@ -90,6 +95,10 @@ impl ServedQueue for BlockVirtqueue {
 
     fn close(&mut self) {
         self.close();
+    }
+
+    fn close_behind_available(&mut self) {
+        self.close_behind_available();
     }
 
     fn next_available(&self) -> u16 {

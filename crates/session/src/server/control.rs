@@ -9,7 +9,7 @@ use super::in_flight::InFlightMemory;
 use super::message::{self, Header, InFlightArea, Region, Request};
 use super::served_device::{ServedDevice, ServedQueueParts};
 use super::session::{EndReason, Shared};
-use super::task::{Task, Wish};
+use super::task::{Stop, Task, Wish};
 use super::{Command, Inner};
 use crate::vhost_user::{FEATURE_PROTOCOL_FEATURES, protocol};
 use blockyard_block::{SEGMENTS_MAX, explain, wait_ready};
@@ -158,9 +158,16 @@ impl Control {
             Ok(reason) => reason,
             Err(error) => EndReason::Server(format!("the session cannot wait for its client: {error}")),
         };
-        // Nobody waits for the rest of a long request any more.
-        self.shared.revoke();
-        self.stop_all();
+        // What a client that is gone has asked for is done: it may have gone on without waiting, and ended. Of others',
+        // nobody waits for the rest of a long request any more.
+        let stop = match reason {
+            EndReason::Disconnected => Stop::BehindAvailable,
+            _ => {
+                self.shared.revoke();
+                Stop::Now
+            }
+        };
+        self.stop_all(stop);
         if matches!(reason, EndReason::Client(_) | EndReason::Server(_)) {
             self.vrings.iter().filter_map(|vring| vring.error.as_ref()).for_each(Call::ring);
         }
@@ -183,6 +190,7 @@ impl Control {
             self.watch(event, CHANGE, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         }
         loop {
+            self.settle();
             let mut events = [MaybeUninit::uninit(); 4];
             let patience = hung_up.then_some(&LAST_WORDS);
             let ready = match epoll::wait(&self.epoll, &mut events, patience) {
@@ -216,6 +224,22 @@ impl Control {
                     return Ok(reason);
                 }
             }
+        }
+    }
+
+    /// Has all done that the client has made available, if somebody waits for that.
+    fn settle(&mut self) {
+        let waiting = self.shared.take_settling();
+        if waiting.is_empty() {
+            return;
+        }
+        self.stop_all(Stop::BehindAvailable);
+        if let Err(fault) = self.start_what_can_run() {
+            let (Fault::Refused(fault) | Fault::End(EndReason::Client(fault) | EndReason::Server(fault))) = fault
+            else {
+                return;
+            };
+            self.shared.fail(EndReason::Server(fault));
         }
     }
 
@@ -420,7 +444,7 @@ impl Control {
 
     /// As before the client set up its queues. The memory, and how we agreed to talk, stay.
     fn reset(&mut self) {
-        self.stop_all();
+        self.stop_all(Stop::Now);
         self.status = 0;
         self.vrings.iter_mut().for_each(|vring| *vring = Vring::default());
     }
@@ -454,15 +478,15 @@ impl Control {
 
     /// Waits until the queue is drained.
     fn stop(&mut self, index: u16) {
-        if let Some(stopping) = self.ask_to_stop(index) {
+        if let Some(stopping) = self.ask_to_stop(index, Stop::Now) {
             self.await_stop(index, &stopping);
         }
     }
 
-    fn ask_to_stop(&mut self, index: u16) -> Option<mpsc::Receiver<u16>> {
+    fn ask_to_stop(&mut self, index: u16, stop: Stop) -> Option<mpsc::Receiver<u16>> {
         let task = self.vrings[usize::from(index)].running.take()?;
         let (reply, stopped) = mpsc::channel();
-        self.inner.thread_of(self.number, index).send(Command::Stop { task, reply });
+        self.inner.thread_of(self.number, index).send(Command::Stop { task, stop, reply });
         Some(stopped)
     }
 
@@ -474,16 +498,16 @@ impl Control {
     }
 
     /// All together, so that it takes no longer than the slowest.
-    fn stop_all(&mut self) -> Vec<u16> {
+    fn stop_all(&mut self, stop: Stop) -> Vec<u16> {
         let indices = 0..self.vrings.len() as u16;
-        let stopping: Vec<_> = indices.filter_map(|index| Some((index, self.ask_to_stop(index)?))).collect();
+        let stopping: Vec<_> = indices.filter_map(|index| Some((index, self.ask_to_stop(index, stop)?))).collect();
         stopping.iter().for_each(|(index, stopped)| self.await_stop(*index, stopped));
         stopping.into_iter().map(|(index, _)| index).collect()
     }
 
     /// Changes something that running queues are made with: they stop, and go on where they were.
     fn restarting(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Fault>) -> Result<Reply, Fault> {
-        self.stop_all();
+        self.stop_all(Stop::Now);
         change(self)?;
         self.start_what_can_run()?;
         Ok(Reply::Done)

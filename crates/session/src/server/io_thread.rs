@@ -3,7 +3,7 @@
 use super::event_descriptor::Call;
 use super::flow::{Contention, Flow};
 use super::polling::Polling;
-use super::task::Task;
+use super::task::{Stop, Task};
 use blockyard_block::EventFd;
 use blockyard_devices::{QueueEvent, QueueEvents};
 use std::num::NonZeroU64;
@@ -17,7 +17,7 @@ pub(super) enum Command {
     /// Serve this queue of a session with this weight.
     Start { session: u64, weight: u32, task: Box<Task> },
     /// Stop a queue; whoever asks hears where it stopped, once nothing is in flight any more.
-    Stop { task: u64, reply: mpsc::Sender<u16> },
+    Stop { task: u64, stop: Stop, reply: mpsc::Sender<u16> },
     /// Ring this for a queue from now on.
     SetCall { task: u64, call: Option<Call> },
     /// End the thread. All its queues were stopped before.
@@ -241,9 +241,9 @@ impl Serving {
         for command in commands {
             match command {
                 Command::Start { session, weight, task } => self.start(session, weight, *task),
-                Command::Stop { task, reply } => {
+                Command::Stop { task, stop, reply } => {
                     if let Some(task) = self.task(task) {
-                        task.stop(reply);
+                        task.stop(stop, reply);
                     }
                 }
                 Command::SetCall { task, call } => {

@@ -3,10 +3,10 @@
 use super::statistics::SessionStatistics;
 use blockyard_block::EventFd;
 use blockyard_devices::virtio::QueueStatistics;
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::{fmt, mem};
 
 /// Why a session is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,18 @@ impl Session {
         self.shared.wake.ring();
     }
 
+    /// Waits until all is done that the client had made available before this was called, or the session is over. The
+    /// client goes on meanwhile.
+    pub fn settle(&self) {
+        let (settled, done) = mpsc::channel();
+        lock(&self.shared.settling).push(settled);
+        self.shared.wake.ring();
+        if self.end_reason().is_none() {
+            // Nothing is sent: it is over when nobody would.
+            let _: Result<(), _> = done.recv();
+        }
+    }
+
     /// An event that is readable from when the session is over: then nothing of it touches the disk or the client's
     /// memory.
     pub fn ended(&self) -> BorrowedFd<'_> {
@@ -88,6 +100,8 @@ pub(super) struct Shared {
     pub(super) wake: EventFd,
     revoked: AtomicBool,
     failure: Mutex<Option<EndReason>>,
+    /// Those who wait for what is available to be done: until these are dropped.
+    settling: Mutex<Vec<mpsc::Sender<()>>>,
     ended: EventFd,
     end: OnceLock<EndReason>,
 }
@@ -100,6 +114,7 @@ impl Shared {
             wake: EventFd::new()?,
             revoked: AtomicBool::new(false),
             failure: Mutex::new(None),
+            settling: Mutex::default(),
             ended: EventFd::new()?,
             end: OnceLock::new(),
         })
@@ -107,7 +122,7 @@ impl Shared {
 
     /// A thread that runs a queue cannot go on. The first reason counts.
     pub(super) fn fail(&self, reason: EndReason) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        lock(&self.failure).get_or_insert(reason);
         self.wake.ring();
     }
 
@@ -122,12 +137,22 @@ impl Shared {
 
     /// Why the control thread shall end the session, if it shall.
     pub(super) fn shall_end(&self) -> Option<EndReason> {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failure = lock(&self.failure).clone();
         failure.or_else(|| self.is_revoked().then_some(EndReason::Revoked))
+    }
+
+    /// Those who wait for what is available to be done, until they are dropped.
+    pub(super) fn take_settling(&self) -> Vec<mpsc::Sender<()>> {
+        mem::take(&mut lock(&self.settling))
     }
 
     pub(super) fn end(&self, reason: EndReason) {
         let _ = self.end.set(reason);
         self.ended.ring();
+        drop(self.take_settling());
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

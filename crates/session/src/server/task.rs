@@ -30,6 +30,15 @@ impl QueueNotifier for Wish {
     fn needs_reset(&self) {}
 }
 
+/// Where a queue stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Behind what it has taken.
+    Now,
+    /// Behind what its driver has made available.
+    BehindAvailable,
+}
+
 /// A queue with all that its thread needs to run it.
 pub(super) struct Task {
     pub(super) id: u64,
@@ -92,6 +101,7 @@ impl Task {
         let Some(queue) = &mut self.queue else { return Pass::default() };
         let limit = if self.failed { Limit::NOTHING } else { limit };
         if self.failed || self.stopping.is_some() && self.session.is_revoked() {
+            queue.close();
             queue.abandon_rest();
         }
         let pass = match queue.pass(limit) {
@@ -178,11 +188,13 @@ impl Task {
         }
     }
 
-    /// Takes nothing more; `reply` hears where it stopped once it is drained. What it has begun it ends, unless the
-    /// session is over.
-    pub(super) fn stop(&mut self, reply: mpsc::Sender<u16>) {
-        if let Some(queue) = &mut self.queue {
-            queue.close();
+    /// Takes nothing more, or what is available and then nothing more; `reply` hears where it stopped once it is
+    /// drained. What it has begun it ends, unless the session is over.
+    pub(super) fn stop(&mut self, stop: Stop, reply: mpsc::Sender<u16>) {
+        match (&mut self.queue, stop) {
+            (Some(queue), Stop::Now) => queue.close(),
+            (Some(queue), Stop::BehindAvailable) => queue.close_behind_available(),
+            (None, _) => {}
         }
         self.stopping = Some(reply);
     }
