@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use tempfile::TempDir;
 
@@ -38,9 +38,13 @@ const LOOKS: &str = "BLOCKYARD_ATTACH_AS";
 const AIO_MAX: &str = "BLOCKYARD_ATTACH_AIO_MAX";
 /// POSIX AIO requests of a process on a disk under way, at most (`crates/posix/src/aio.rs`).
 pub const REQUESTS_MAX: u32 = 1024;
-/// A page of a disk that nobody else changes, and its first bytes.
-const SHARED_BYTES: u64 = 4096;
+/// A page of a disk that nobody else changes, its first bytes, and where its numbers are: changes begun and ended, and
+/// whether several processes have it open (`crates/posix/src/writers.rs`).
+const PAGE_BYTES: u64 = 4096;
 const ALONE: &[u8] = b"by-alone";
+const BEGUN_AT: u64 = 8;
+const ENDED_AT: u64 = 16;
+const SHARED_AT: u64 = 24;
 /// Disks at most.
 pub const DISKS_MAX: usize = 64;
 /// Queues of each process: as many of its threads transfer at a time.
@@ -98,13 +102,77 @@ pub enum NameError {
 pub struct Attachment {
     directory: TempDir,
     environment: Vec<(&'static str, OsString)>,
-    sessions: Arc<Sessions>,
+    /// Those of each disk.
+    sessions: Vec<Arc<Sessions>>,
 }
 
-#[derive(Default)]
+/// The sessions of a disk.
 struct Sessions {
     running: Mutex<Vec<Session>>,
     ended: Mutex<SessionStatistics>,
+    /// What its processes share, if nobody else changes it.
+    page: Option<Page>,
+}
+
+/// What the processes of a disk share.
+struct Page(File);
+
+impl Page {
+    fn new(file: File) -> std::io::Result<Self> {
+        file.set_len(PAGE_BYTES)?;
+        file.write_all_at(ALONE, 0)?;
+        Ok(Self(file))
+    }
+
+    /// Says that several processes have the disk open, or one.
+    fn set_shared(&self, is_shared: bool) -> std::io::Result<()> {
+        self.0.write_all_at(&u64::from(is_shared).to_ne_bytes(), SHARED_AT)
+    }
+
+    /// Nobody has the disk open: whoever was killed in the middle of a change changes nothing any more.
+    fn end_changes(&self) -> std::io::Result<()> {
+        let mut begun = [0; 8];
+        self.0.read_exact_at(&mut begun, BEGUN_AT)?;
+        self.0.write_all_at(&begun, ENDED_AT)
+    }
+}
+
+impl Sessions {
+    /// Waits until all is done that processes have made available: they may have gone on without waiting, and ended.
+    fn settle(&self) {
+        if self.page.is_some() {
+            self.running().iter().for_each(Session::settle);
+        }
+    }
+
+    /// Those that are not over.
+    fn running(&self) -> MutexGuard<'_, Vec<Session>> {
+        let mut running = lock(&self.running);
+        let mut ended = lock(&self.ended);
+        running.retain(|session| {
+            let has_ended = session.end_reason().is_some();
+            if has_ended {
+                ended.add(&session.statistics());
+            }
+            !has_ended
+        });
+        running
+    }
+
+    /// Sees to it that a process that comes finds the disk as the others have left it: from now on, those wait for
+    /// what they do.
+    fn make_room(&self) -> std::io::Result<()> {
+        let Some(page) = &self.page else { return Ok(()) };
+        if !self.running().is_empty() {
+            page.set_shared(true)?;
+            self.settle();
+        }
+        if self.running().is_empty() {
+            page.end_changes()?;
+            page.set_shared(false)?;
+        }
+        Ok(())
+    }
 }
 
 /// Whether the names can be told to the library.
@@ -140,7 +208,7 @@ impl Attachment {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let serving = ServerOptions { threads, descriptors, ..ServerOptions::default() };
         let server = Arc::new(Server::start(&serving).context("starting I/O threads")?);
-        let sessions = Arc::<Sessions>::default();
+        let mut sessions = Vec::new();
         let mut lines = OsString::new();
         for (index, Attached { name, disk, is_alone }) in disks.into_iter().enumerate() {
             let socket = directory.path().join(index.to_string());
@@ -149,15 +217,15 @@ impl Attachment {
             // it (crates/posix/src/writers.rs).
             File::create_new(socket.with_extension("flock")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
-            if is_alone {
-                shared.write_all_at(ALONE, 0).and_then(|()| shared.set_len(SHARED_BYTES)).context("making a file")?;
-            }
+            let page = is_alone.then(|| Page::new(shared)).transpose().context("making a file")?;
+            let of_disk = Arc::new(Sessions { running: Mutex::default(), ended: Mutex::default(), page });
+            sessions.push(Arc::clone(&of_disk));
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
             }
             let export = Export { name: name.to_string_lossy().into(), disk, queues: QUEUES, weight: NonZeroU32::MIN };
-            let (server, sessions) = (Arc::clone(&server), Arc::clone(&sessions));
-            let accept = move || accept(&listener, &server, &export, &sessions);
+            let server = Arc::clone(&server);
+            let accept = move || accept(&listener, &server, &export, &of_disk);
             thread::Builder::new().name("attach".to_owned()).spawn(accept).context("starting a thread")?;
         }
         let mut preload = library.into_os_string();
@@ -180,9 +248,17 @@ impl Attachment {
 
     /// What programs have had of the disks so far.
     pub fn statistics(&self) -> SessionStatistics {
-        let mut all = lock(&self.sessions.ended).clone();
-        lock(&self.sessions.running).iter().for_each(|session| all.add(&session.statistics()));
+        let mut all = SessionStatistics::default();
+        for sessions in &self.sessions {
+            sessions.running().iter().for_each(|session| all.add(&session.statistics()));
+            all.add(&lock(&sessions.ended));
+        }
         all
+    }
+
+    /// Waits until all is done that programs have written, whether they still run or not.
+    pub fn settle(&self) {
+        self.sessions.iter().for_each(|sessions| sessions.settle());
     }
 
     /// Removes what lies in the file system.
@@ -242,16 +318,7 @@ fn suits(directory: &Path) -> bool {
 fn accept(listener: &UnixListener, server: &Server, export: &Export, sessions: &Sessions) {
     while let Ok((stream, _)) = listener.accept() {
         // Who cannot be served sees the stream's end, and says so.
-        let Ok(session) = server.attach(stream, export.clone()) else { continue };
-        let mut running = lock(&sessions.running);
-        let mut ended = lock(&sessions.ended);
-        running.retain(|session| {
-            let has_ended = session.end_reason().is_some();
-            if has_ended {
-                ended.add(&session.statistics());
-            }
-            !has_ended
-        });
-        running.push(session);
+        let Ok(session) = sessions.make_room().and_then(|()| server.attach(stream, export.clone())) else { continue };
+        sessions.running().push(session);
     }
 }

@@ -116,6 +116,7 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     let child = Command::new(&program).args(arguments).envs(environment).spawn();
     let mut child = child.with_context(|| format!("cannot start {}", shown(&program)))?;
     let status = wait(&mut child, signals)?;
+    attachment.settle();
     if args.stats {
         tell_statistics(&attachment);
     }

@@ -190,6 +190,57 @@ fn a_program_that_reads_on_sees_what_it_and_others_have_written() {
     }
 }
 
+/// A write has ended when its request is made: whatever becomes of the program then, it is carried out, and whoever
+/// comes next sees it.
+#[test]
+fn what_a_program_has_written_is_there_when_it_is_gone() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_behind", &["-lrt"]);
+    let expected = yard.path("expected");
+    for (number, (disk, end)) in [
+        ("disk.img", "die"),
+        ("disk.img", "exit"),
+        ("disk.img,block-size=4096", "compare"),
+        ("disk.img", "fork"),
+        ("disk.img", "die"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let image = yard.random("disk.img", BYTES, 19 + number as u64);
+        fs::copy(&image, &expected).unwrap();
+        let words = [program.as_os_str(), NAME.as_ref(), expected.as_ref(), BYTES.to_string().as_ref(), end.as_ref()]
+            .map(OsStr::to_owned);
+        let outcome = run_without_leftovers(&mut on_disk(yard.path("").join(disk), words));
+        assert_eq!(outcome.code, Some(if end == "die" { 137 } else { 0 }), "{end}: {outcome:?}");
+        assert!(same(&image, &expected), "{end}");
+    }
+}
+
+/// What cannot be written is told, by a later write, a sync or when the file is closed: once.
+#[test]
+fn what_could_not_be_written_behind_is_told() {
+    const LIMIT: u64 = 6 << 20;
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 25);
+    let binary = env!("CARGO_BIN_EXE_blockyard");
+    for (count, options, told) in
+        [(4, "", "closing output file"), (4, "conv=fsync", "fsync failed"), (1000, "", "Input/output error")]
+    {
+        // The fourth is the first that the disk does not take.
+        let seek = LIMIT / 4096 - 3;
+        // In blocks of 512 bytes.
+        let script = format!(
+            "trap '' XFSZ; ulimit -f {}; exec {binary} attach {} /disk -- dd if=/dev/zero of=/disk bs=4k count={count} seek={seek} {options}",
+            LIMIT / 512,
+            disk.display()
+        );
+        let outcome = run(piped(Command::new("sh").args(["-c", &script])));
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains(told) && outcome.stderr.contains("Input/output error"), "{outcome:?}");
+    }
+}
+
 #[test]
 fn dd_copies_in_blocks_of_any_size() {
     let yard = Yard::new();

@@ -140,7 +140,7 @@ impl Stream {
     fn has_channel(&mut self, connection: &Connection) -> bool {
         if self.channel.is_none() {
             let _inside = Inside::enter();
-            self.channel = own::make(|| connection.new_channel()).ok();
+            self.channel = own::make(|| connection.new_channel(CHANNEL_BYTES, SLOTS)).ok();
             self.is_refused = self.channel.is_none();
         }
         !self.is_refused

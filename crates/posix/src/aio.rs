@@ -11,7 +11,7 @@ use crate::control_block::{ControlBlock, Notice};
 use crate::errno::Errno;
 use crate::setup::requests_max;
 use crate::signals::is_one_waiting;
-use crate::transfer::{self, Buffers, Part, segment};
+use crate::transfer::{self, Buffers, Ends, Part, segment};
 use crate::writers::Change;
 use blockyard_block::{Completion, EventFd, MemoryMap, Operation, Queue, Request, Segment};
 use libc::c_int;
@@ -291,6 +291,13 @@ impl State {
             block.end(at_once(connection, block, kind, from));
             return Ok(false);
         }
+        // What was written before by write(2) comes first.
+        if kind != Kind::Flush {
+            connection.behind.wait_for(connection, from..from + bytes as u64);
+        } else if let Err(error) = connection.behind.settle(connection) {
+            block.end(Err(error));
+            return Ok(false);
+        }
         let (Some(job), true) = (self.free_jobs.last().copied(), count <= self.free_slots.len()) else {
             return Err(Errno(libc::EAGAIN));
         };
@@ -415,7 +422,9 @@ fn at_once(connection: &Connection, block: ControlBlock, kind: Kind, from: u64) 
     let buffers = Buffers::new(&buffer)?;
     match kind {
         Kind::Read => transfer::read(connection, from, &buffers, true),
-        Kind::Write { stable, .. } => transfer::write(connection, from, &buffers, stable),
+        Kind::Write { stable, .. } => {
+            transfer::write(connection, from, &buffers, if stable { Ends::Stable } else { Ends::Written })
+        }
         Kind::Flush => Ok(0),
     }
 }

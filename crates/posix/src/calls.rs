@@ -15,6 +15,7 @@ use crate::description::{self, Mapped};
 use crate::errno::Errno;
 use crate::signals::Busy;
 use crate::table::{self, Open};
+use crate::transfer::Ends;
 use libc::c_int;
 
 /// A disk that a descriptor is open on.
@@ -53,9 +54,13 @@ impl OpenDisk {
         self.mapped.get().flags() & libc::O_APPEND != 0
     }
 
-    /// Whether each write is to be stable when it ends.
-    fn writes_stably(&self) -> bool {
-        self.mapped.get().flags() & (libc::O_SYNC | libc::O_DSYNC) != 0
+    /// When each write ends.
+    fn ends(&self) -> Ends {
+        match self.mapped.get().flags() {
+            flags if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 => Ends::Stable,
+            flags if flags & libc::O_DIRECT != 0 => Ends::Written,
+            _ => Ends::Given,
+        }
     }
 }
 

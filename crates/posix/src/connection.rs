@@ -2,6 +2,7 @@
 
 use crate::ahead::Ahead;
 use crate::aio::Requests;
+use crate::behind::Behind;
 use crate::errno::Errno;
 use crate::locks;
 use crate::names::NAMES_MAX;
@@ -52,6 +53,7 @@ pub(crate) struct Connection {
     pub(crate) has_locked: AtomicBool,
     pub(crate) writers: Writers,
     pub(crate) ahead: Ahead,
+    pub(crate) behind: Behind,
     channels: Vec<Mutex<Option<Channel>>>,
     /// Which channel to try first.
     turn: AtomicUsize,
@@ -130,6 +132,7 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         geometry,
         writers: Writers::of(locks.as_ref()),
         ahead: Ahead::default(),
+        behind: Behind::default(),
         locks,
         description_locks: beside(locks::OF_DESCRIPTIONS),
         has_locked: AtomicBool::new(false),
@@ -184,7 +187,10 @@ impl Connection {
             Some(channel) => Ok(channel),
             empty => {
                 let _inside = Inside::enter();
-                Ok(empty.insert(own::make(|| self.new_channel()).map_err(|_| Errno(libc::ENOMEM))?))
+                Ok(empty.insert(
+                    own::make(|| self.new_channel(CHANNEL_BYTES, CHANNEL_BYTES / PIECE_BYTES))
+                        .map_err(|_| Errno(libc::ENOMEM))?,
+                ))
             }
         }
     }
@@ -238,9 +244,10 @@ impl Connection {
         }
     }
 
-    pub(crate) fn new_channel(&self) -> io::Result<Channel> {
-        let memory = MemoryMap::allocate(&[(0, CHANNEL_BYTES)]).map_err(io::Error::other)?;
-        let queue = self.open_queue(&memory, CHANNEL_BYTES / PIECE_BYTES)?;
+    /// One of so many bytes, which has at most so many requests under way.
+    pub(crate) fn new_channel(&self, bytes: usize, depth: usize) -> io::Result<Channel> {
+        let memory = MemoryMap::allocate(&[(0, bytes)]).map_err(io::Error::other)?;
+        let queue = self.open_queue(&memory, depth)?;
         let completions = Vec::with_capacity(queue.depth());
         Ok(Channel { memory, queue, completions })
     }

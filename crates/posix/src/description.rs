@@ -11,6 +11,7 @@ use libc::c_int;
 use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open, readlink};
 use rustix::io::{DupFlags, dup3};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -49,8 +50,10 @@ impl Mapped {
         let path_only = OFlags::PATH | OFlags::CLOEXEC;
         let mut place = open("/", path_only, Mode::empty())?;
         let file = memfd_create(NAME, MemfdFlags::CLOEXEC)?;
-        // What the kernel tells of a descriptor, whoever asks it past this library, is a file's length.
-        ftruncate(&file, capacity_bytes.max(PAGE_BYTES as u64))?;
+        // What the kernel tells of a descriptor, whoever asks it past this library, is a file's length: as far as the
+        // user's limit lets a file have it, which would end the program (SIGXFSZ).
+        let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        ftruncate(&file, capacity_bytes.min(longest).max(PAGE_BYTES as u64))?;
         let mapped = Self::map(&file)?;
         let description = mapped.get();
         description.disk.store(disk as u32, Ordering::Relaxed);

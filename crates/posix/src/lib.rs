@@ -19,6 +19,7 @@
 
 mod ahead;
 mod aio;
+mod behind;
 mod calls;
 mod connection;
 mod control_block;

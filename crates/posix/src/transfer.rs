@@ -35,7 +35,7 @@ impl<'a> Buffers<'a> {
     }
 
     /// Puts what the program has behind `skip` bytes into a part of a channel's memory.
-    fn drain(&self, skip: usize, memory: &MemoryMap, part: Part) -> Result<(), Errno> {
+    pub(crate) fn drain(&self, skip: usize, memory: &MemoryMap, part: Part) -> Result<(), Errno> {
         self.each(skip, part, |part, address| part.take(memory, address))
     }
 
@@ -74,6 +74,7 @@ pub(crate) fn start(offset: i64, length: usize) -> Result<u64, Errno> {
 /// it is read now, and not before.
 pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, waits: bool) -> Result<usize, Errno> {
     let length = within(connection, offset, buffers.total_bytes());
+    connection.behind.wait_for(connection, offset..offset + length as u64);
     let done = if waits { 0 } else { connection.ahead.read(connection, offset, length, buffers)? };
     if done == length {
         return Ok(length);
@@ -90,14 +91,32 @@ pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, 
     })
 }
 
-/// Writes buffers from `offset` on. How many bytes that were: fewer at the disk's end, and there ENOSPC. `stable`: it
-/// ends when they are on stable storage.
-pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>, stable: bool) -> Result<usize, Errno> {
+/// When a write ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// When whoever serves the disk has it, or later.
+    Given,
+    /// When the disk has it.
+    Written,
+    /// When it is on stable storage.
+    Stable,
+}
+
+/// Writes buffers from `offset` on. How many bytes that were: fewer at the disk's end, and there ENOSPC.
+pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>, ends: Ends) -> Result<usize, Errno> {
     let length = within(connection, offset, buffers.total_bytes());
     if length == 0 {
         return if buffers.total_bytes() == 0 { Ok(0) } else { Err(Errno(libc::ENOSPC)) };
     }
-    let operation = Operation::Write { force_unit_access: stable };
+    match ends {
+        Ends::Given => {
+            if let Some(given) = connection.behind.write(connection, offset, length, buffers)? {
+                return Ok(given);
+            }
+        }
+        Ends::Written | Ends::Stable => connection.behind.wait_for(connection, offset..offset + length as u64),
+    }
+    let operation = Operation::Write { force_unit_access: ends == Ends::Stable };
     let _change = connection.writers.begin();
     connection.with_channel(|channel| {
         in_chunks(connection, offset, 0..length, |chunk| {
@@ -113,6 +132,7 @@ pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>,
 pub(crate) fn write_zeroes(connection: &Connection, offset: u64, length: u64, unmap: bool) -> Result<(), Errno> {
     let block = u64::from(connection.geometry.logical_block_bytes);
     let end = offset.checked_add(length).ok_or(Errno(libc::EINVAL))?;
+    connection.behind.settle(connection)?;
     let _change = connection.writers.begin();
     let (first, last) = (offset.next_multiple_of(block).min(end), (end - end % block).max(offset));
     if first < last {
@@ -144,8 +164,9 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
         .map(drop)
 }
 
-/// Has the disk do something that moves no bytes.
+/// Has the disk do something that moves no bytes, once all that was written is done.
 pub(crate) fn perform(connection: &Connection, operation: Operation, offset_bytes: u64) -> Result<(), Errno> {
+    connection.behind.settle(connection)?;
     let _change = (operation != Operation::Flush).then(|| connection.writers.begin());
     connection.with_channel(|channel| {
         push(channel, operation, offset_bytes, &[], 0)?;

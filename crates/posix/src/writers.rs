@@ -19,6 +19,9 @@ struct Page {
     magic: AtomicU64,
     begun: AtomicU64,
     ended: AtomicU64,
+    /// Not zero: several processes have it open, or whoever serves it is about to let another one in. Then a change
+    /// ends before the call that made it does.
+    shared: AtomicU64,
 }
 
 /// Those of a disk. Without a page: there may be others, of whom nothing is known.
@@ -39,6 +42,12 @@ impl Writers {
         // SAFETY: it stays mapped, and all of it is atomic.
         let page = mapped.and_then(Result::ok).and_then(|page| unsafe { page.cast::<Page>().as_ref() });
         Self(page.filter(|page| page.magic.load(Ordering::Acquire) == MAGIC))
+    }
+
+    /// Whether those of this process are the only ones.
+    #[inline]
+    pub(crate) fn are_alone(self) -> bool {
+        self.0.is_some_and(|page| page.shared.load(Ordering::SeqCst) == 0)
     }
 
     /// Begins a change.

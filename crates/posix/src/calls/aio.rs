@@ -8,6 +8,7 @@ use crate::errno::{Errno, answer_int};
 use crate::next::{calls, own};
 use crate::signals::{Busy, is_one_waiting};
 use crate::table;
+use crate::transfer::Ends;
 use libc::{aiocb, c_int, sigevent, timespec};
 use std::slice;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ fn asked(block: ControlBlock, call: Call) -> Option<Result<Asked, Errno>> {
         }
         let kind = match call {
             Call::Read => Kind::Read,
-            Call::Write => Kind::Write { stable: disk.writes_stably(), appends: disk.appends() },
+            Call::Write => Kind::Write { stable: disk.ends() == Ends::Stable, appends: disk.appends() },
             Call::Sync => Kind::Flush,
         };
         Ok(Asked { connection, requests: connection.requests()?, kind, descriptor: block.descriptor() })

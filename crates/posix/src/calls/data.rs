@@ -6,7 +6,7 @@ use crate::guarded::get;
 use crate::next::calls;
 use crate::setup;
 use crate::table;
-use crate::transfer::{self, Buffers};
+use crate::transfer::{self, Buffers, Ends};
 use blockyard_block::Operation;
 use libc::{c_int, c_long, c_uint, c_void, iovec};
 use std::ptr::null_mut;
@@ -86,8 +86,8 @@ fn write_from(disk: Result<OpenDisk, Errno>, buffers: Result<&[iovec], Errno>, p
     let write = || {
         let disk = disk?.for_writing(libc::EBADF)?;
         let buffers = Buffers::new(buffers?)?;
-        let stable = disk.writes_stably() || flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0;
-        let write = |from| transfer::write(disk.connection, from, &buffers, stable);
+        let ends = if flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0 { Ends::Stable } else { disk.ends() };
+        let write = |from| transfer::write(disk.connection, from, &buffers, ends);
         if disk.appends() {
             return write(disk.capacity());
         }

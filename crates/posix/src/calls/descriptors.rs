@@ -17,9 +17,11 @@ calls! {
         }
         let _busy = table::find(descriptor).map(|_| Busy::enter());
         release_locks(descriptor);
+        let settled = settled(descriptor);
         // First, as the number may be another's as soon as it is closed.
         table::remove(descriptor);
-        own()
+        let closed = own();
+        if settled.is_err() { answer_int(settled) } else { closed }
     }
     fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int |_own| {
         if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
@@ -93,6 +95,13 @@ fn release_locks(descriptor: c_int) {
     {
         locks::release(connection);
     }
+}
+
+/// What was written before a descriptor is closed is done, and what failed of it is told.
+fn settled(descriptor: c_int) -> Result<c_int, Errno> {
+    let Some(open) = table::find(descriptor) else { return Ok(0) };
+    let connection = connection::there(open.mapped().get().disk());
+    connection.map_or(Ok(()), |connection| connection.behind.settle(connection)).map(|()| 0)
 }
 
 /// Locks or unlocks records.
