@@ -173,6 +173,33 @@ fn a_program_that_is_linked_to_the_library_attaches_by_itself() {
     assert_eq!(fs::read_dir(prefix.join("lib")).unwrap().count(), 2);
 }
 
+#[test]
+fn a_program_that_is_linked_to_the_library_has_queues() {
+    let yard = Yard::new();
+    let prefix = yard.path("prefix");
+    run(blockyard().args(["attach", "--install-library"]).arg(&prefix)).succeeded();
+    let (include, library) = (format!("-I{}/include", prefix.display()), format!("-L{}/lib", prefix.display()));
+    let program = c_program(&yard, "posix_queue", &[&include, &library, "-lblockyard_posix"]);
+    let (image, before, socket) = (yard.random("disk.img", BYTES, 23), yard.path("before"), yard.path("sock"));
+    fs::copy(&image, &before).unwrap();
+    let words =
+        |disk: &OsStr| [program.as_os_str(), disk, BYTES.to_string().as_ref(), before.as_os_str()].map(OsStr::to_owned);
+    let on = |command: &mut Command| {
+        run(command.env("LD_LIBRARY_PATH", prefix.join("lib"))).succeeded();
+        let (mut expected, end) = (fs::read(&before).unwrap(), 7 * 4096);
+        expected[5 * 4096..end].fill(b'q');
+        expected[5 * 4096..5 * 4096 + 512].fill(0);
+        assert!(fs::read(&image).unwrap()[..end] == expected[..end]);
+        fs::copy(&before, &image).unwrap();
+    };
+    on(Command::new(&program).args(&words(image.as_os_str())[1..]));
+    on(&mut on_disk(&image, words(NAME.as_ref())));
+    let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
+    let session = format!("session:{}", socket.display());
+    on(Command::new(&program).args(&words(session.as_ref())[1..]));
+    server.stop();
+}
+
 /// What is read before its time is what was there in time.
 #[test]
 fn a_program_that_reads_on_sees_what_it_and_others_have_written() {

@@ -374,7 +374,7 @@ impl State {
             let Slot { job: number, at, bytes } = self.slots[usize::from(index)];
             self.free_slots.push(index);
             let Some(job) = &self.jobs[usize::from(number)] else { continue };
-            let mut result = completion.result.map_err(|error| connection.errno(error));
+            let mut result = completion.result.map_err(Errno::from);
             if result.is_ok() && job.kind == Kind::Read {
                 result = part(index, bytes).give(&self.memory, job.block.buffer().wrapping_add(at));
             }

@@ -6,6 +6,7 @@ mod attach;
 mod data;
 mod descriptors;
 mod names;
+mod queue;
 mod signals;
 pub(crate) mod streams;
 mod waits;

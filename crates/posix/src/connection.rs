@@ -10,7 +10,7 @@ use crate::own;
 use crate::setup::{Inside, disk};
 use crate::signals::Busy;
 use crate::writers::Writers;
-use blockyard_block::{Completion, Geometry, MemoryMap, Queue, RequestError, explain};
+use blockyard_block::{Completion, Geometry, MemoryMap, Queue, explain};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use std::error::Error;
 use std::fs::File;
@@ -145,7 +145,7 @@ fn connect(number: usize) -> Result<Connection, Errno> {
 }
 
 /// Runs `run` so that threads that it starts take no signals: those are the program's.
-fn without_signals<T>(run: impl FnOnce() -> T) -> T {
+pub(crate) fn without_signals<T>(run: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: both have room for a set of signals, and the second is filled in by the third call.
     unsafe {
@@ -250,18 +250,5 @@ impl Connection {
         let queue = self.open_queue(&memory, depth)?;
         let completions = Vec::with_capacity(queue.depth());
         Ok(Channel { memory, queue, completions })
-    }
-
-    /// The number of an error for a request that failed.
-    pub(crate) fn errno(&self, error: RequestError) -> Errno {
-        Errno(match error {
-            // The server is gone for good.
-            RequestError::Os(libc::ENOTCONN) => libc::EIO,
-            RequestError::Os(errno) => errno,
-            RequestError::ReadOnly => libc::EROFS,
-            RequestError::Unsupported => libc::EOPNOTSUPP,
-            RequestError::OutOfRange => libc::ENOSPC,
-            _ => libc::EIO,
-        })
     }
 }

@@ -1,5 +1,6 @@
 //! How calls of libc's end.
 
+use blockyard_block::RequestError;
 use libc::{c_int, c_long};
 use std::io;
 
@@ -29,6 +30,21 @@ impl From<io::Error> for Errno {
 impl From<rustix::io::Errno> for Errno {
     fn from(errno: rustix::io::Errno) -> Self {
         Self(errno.raw_os_error())
+    }
+}
+
+/// That of a request that failed.
+impl From<RequestError> for Errno {
+    fn from(error: RequestError) -> Self {
+        Self(match error {
+            // The server is gone for good.
+            RequestError::Os(libc::ENOTCONN) => libc::EIO,
+            RequestError::Os(errno) => errno,
+            RequestError::ReadOnly => libc::EROFS,
+            RequestError::Unsupported => libc::EOPNOTSUPP,
+            RequestError::OutOfRange => libc::ENOSPC,
+            _ => libc::EIO,
+        })
     }
 }
 

@@ -9,6 +9,8 @@
 //! processes share (`description`), and has its bytes transferred (`transfer`) on a connection that the process
 //! has for itself (`connection`).
 //!
+//! A program that knows of this library has queues besides (`queue`), without names or descriptors.
+//!
 //! A descriptor is a real one, so its number is nobody else's, and it is inherited, duplicated and passed to programs
 //! as any other. It is open on nothing that could be read (`O_PATH`): a call that goes past this library gets EBADF and
 //! reaches no file.
@@ -30,6 +32,7 @@ mod locks;
 mod names;
 mod next;
 mod own;
+mod queue;
 mod setup;
 mod signals;
 mod stat;

@@ -86,7 +86,7 @@ pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, 
                 chunk.part(&piece).map_or(Ok(()), |(skip, part)| buffers.fill(skip, memory, part))
             };
             let blocks = (chunk.blocks_from, chunk.blocks_bytes);
-            transfer(connection, channel, Operation::Read, blocks, |_, _| Ok(()), take)
+            transfer(channel, Operation::Read, blocks, |_, _| Ok(()), take)
         })
     })
 }
@@ -170,7 +170,7 @@ pub(crate) fn perform(connection: &Connection, operation: Operation, offset_byte
     let _change = (operation != Operation::Flush).then(|| connection.writers.begin());
     connection.with_channel(|channel| {
         push(channel, operation, offset_bytes, &[], 0)?;
-        finish(connection, channel, |_, _| Ok(()))
+        finish(channel, |_, _| Ok(()))
     })
 }
 
@@ -244,15 +244,14 @@ fn write_chunk(
         for at in [0, chunk.blocks_bytes - block].into_iter().take(chunk.blocks_bytes / block) {
             push(channel, Operation::Read, chunk.blocks_from + at as u64, &[segment(at, block)], 0)?;
         }
-        finish(connection, channel, |_, _| Ok(()))?;
+        finish(channel, |_, _| Ok(()))?;
     }
-    transfer(connection, channel, operation, (chunk.blocks_from, chunk.blocks_bytes), fill, |_, _| Ok(()))
+    transfer(channel, operation, (chunk.blocks_from, chunk.blocks_bytes), fill, |_, _| Ok(()))
 }
 
 /// Transfers blocks to or from the beginning of a channel's memory. `before` is called with each piece before the disk
 /// has it, and `after` when it is done: meanwhile the disk has others. Where one fails, no more is begun.
 fn transfer(
-    connection: &Connection,
     channel: &mut Channel,
     operation: Operation,
     (offset, length): (u64, usize),
@@ -270,17 +269,13 @@ fn transfer(
         Ok(channel.queue.submit()?)
     };
     let begun: Result<(), Errno> = (0..length.div_ceil(PIECE_BYTES) as u64).try_for_each(&mut begin);
-    let finished = finish(connection, channel, |memory, index| after(memory, piece(index)));
+    let finished = finish(channel, |memory, index| after(memory, piece(index)));
     begun.and(finished)
 }
 
 /// Waits for all that the channel has under way, and calls `done` with the token of each that is; the first error
 /// counts.
-fn finish(
-    connection: &Connection,
-    channel: &mut Channel,
-    done: impl Fn(&MemoryMap, u64) -> Result<(), Errno>,
-) -> Result<(), Errno> {
+fn finish(channel: &mut Channel, done: impl Fn(&MemoryMap, u64) -> Result<(), Errno>) -> Result<(), Errno> {
     let Channel { memory, queue, completions } = channel;
     let mut first_error = None;
     queue.submit()?;
@@ -288,7 +283,7 @@ fn finish(
         completions.clear();
         queue.reap(completions);
         for completion in completions.iter() {
-            let result = completion.result.map_err(|error| connection.errno(error));
+            let result = completion.result.map_err(Errno::from);
             if let Err(error) = result.and_then(|()| done(memory, completion.token)) {
                 first_error.get_or_insert(error);
             }
