@@ -4,6 +4,7 @@ mod attach_killed;
 mod build;
 mod debian_root;
 mod figures;
+mod fio_engine;
 mod fuzz;
 mod generate;
 mod grounds;
@@ -45,6 +46,9 @@ Commands:
                       beside its bar: system calls, exits, times beside qemu-img, qemu-storage-daemon and cp. With
                       FILTER, only figures whose name contains it; with --counts, only what is counted; with --beside,
                       another `blockyard` binary in turn with this one
+  fio-engine [DIRECTORY]
+                      Build libblockyard_fio.so, an engine for the fio that is installed, from Debian's source of exactly
+                      that fio, and put it into DIRECTORY (target/fio-engine) with the library that it uses
   peers               Install guestfish (as root), and compare: it reads what we write into images, and we what it writes
   attach-killed [ROUNDS]
                       Let fio write and verify 1 GiB of a served disk, by `blockyard attach`, while the server is killed
@@ -85,6 +89,8 @@ fn main() -> ExitCode {
         ["figures", ref options @ ..] if let Some(options) = figures::Options::parse(options) => {
             packages::setup().and_then(|()| figures::figures(&options))
         }
+        ["fio-engine"] => fio_engine::fio_engine(None),
+        ["fio-engine", directory] if !directory.starts_with('-') => fio_engine::fio_engine(Some(Path::new(directory))),
         ["grounds"] => grounds::grounds(""),
         ["grounds", filter] if !filter.starts_with('-') => grounds::grounds(filter),
         ["generate"] => generate::generate(),

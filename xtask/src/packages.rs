@@ -2,9 +2,13 @@
 
 use crate::{output, run};
 use anyhow::{Context, bail};
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Where apt is told where its packages come from.
+const APT: &str = "/etc/apt";
 
 /// Package, and what for.
 pub(crate) const PACKAGES: &[(&str, &str)] = &[
@@ -129,6 +133,41 @@ impl Archive {
         })
     }
 
+    /// The packages' sources from where this machine has its packages, whether or not it is told to look for sources
+    /// there, with lists of its own in `directory`.
+    ///
+    /// # Errors
+    /// When apt's configuration cannot be read, or the directory not be made.
+    pub(crate) fn of_sources(directory: &Path) -> anyhow::Result<Self> {
+        let (lists, cache, parts) = (directory.join("lists"), directory.join("cache"), directory.join("sources"));
+        for needed in [lists.join("partial"), cache.join("archives/partial"), parts.clone()] {
+            fs::create_dir_all(&needed).with_context(|| format!("cannot make {}", needed.display()))?;
+        }
+        let mut files = vec![PathBuf::from(APT).join("sources.list")];
+        // There may be none.
+        let more = fs::read_dir(Path::new(APT).join("sources.list.d")).into_iter().flatten();
+        files.extend(more.filter_map(|entry| Some(entry.ok()?.path())));
+        for file in files.iter().filter(|file| file.exists()) {
+            let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+            let name = file.file_name().context("a file without a name")?;
+            let sources = match file.extension().and_then(OsStr::to_str) {
+                Some("list") => sources_of_lines(&text),
+                Some("sources") => sources_of_paragraphs(&text),
+                _ => continue,
+            };
+            let part = parts.join(name);
+            fs::write(&part, sources).with_context(|| format!("cannot write {}", part.display()))?;
+        }
+        Ok(Self {
+            options: vec![
+                format!("Dir::State::lists={}", lists.display()),
+                format!("Dir::Cache={}", cache.display()),
+                "Dir::Etc::sourcelist=/dev/null".to_owned(),
+                format!("Dir::Etc::sourceparts={}", parts.display()),
+            ],
+        })
+    }
+
     /// Brings the lists of packages up to date.
     ///
     /// # Errors
@@ -155,6 +194,14 @@ impl Archive {
         run(self.told(apt_get(&["download", package]))?.current_dir(directory))
     }
 
+    /// Fetches a package's source of exactly this version, and unpacks it in `directory`.
+    ///
+    /// # Errors
+    /// When apt-get does not find that version, or cannot reach it.
+    pub(crate) fn source(&self, package: &str, version: &str, directory: &Path) -> anyhow::Result<()> {
+        run(self.told(apt_get(&["source", &format!("{package}={version}")]))?.current_dir(directory))
+    }
+
     fn told(&self, mut command: Command) -> anyhow::Result<Command> {
         for option in &self.options {
             command.args(["--option", option]);
@@ -165,6 +212,24 @@ impl Archive {
         }
         Ok(command)
     }
+}
+
+/// What sources.list(5) says of sources, where it says the same of packages: in lines.
+fn sources_of_lines(text: &str) -> String {
+    let lines = text.lines().map(str::trim_start);
+    lines
+        .filter_map(|line| Some(format!("deb-src{}\n", line.strip_prefix("deb").filter(|rest| is_apart(rest))?)))
+        .collect()
+}
+
+fn is_apart(rest: &str) -> bool {
+    rest.starts_with([' ', '\t', '['])
+}
+
+/// The same in paragraphs.
+fn sources_of_paragraphs(text: &str) -> String {
+    let is_types = |line: &str| line.split_once(':').is_some_and(|(field, _)| field.eq_ignore_ascii_case("types"));
+    text.lines().map(|line| if is_types(line) { "Types: deb-src\n".to_owned() } else { format!("{line}\n") }).collect()
 }
 
 /// An `apt-get` that asks nothing and says little.
@@ -183,4 +248,19 @@ fn is_installed(package: &str) -> bool {
 /// Whether this process is root: without `unsafe`, `id` has to say.
 pub(crate) fn is_root() -> anyhow::Result<bool> {
     Ok(output(Command::new("id").arg("-u"))?.trim() == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_come_from_where_packages_do() {
+        let lines =
+            "# deb http://a b c\ndeb [signed-by=/k] http://a b main\ndeb-src http://a b main\n\ndeb\thttp://c d/\n";
+        assert_eq!(sources_of_lines(lines), "deb-src [signed-by=/k] http://a b main\ndeb-src\thttp://c d/\n");
+        let paragraphs = "types: deb deb-src\nURIs: http://a\nSigned-By: /k\n\nTypes: deb\nURIs: http://b\n";
+        let expected = "Types: deb-src\nURIs: http://a\nSigned-By: /k\n\nTypes: deb-src\nURIs: http://b\n";
+        assert_eq!(sources_of_paragraphs(paragraphs), expected);
+    }
 }

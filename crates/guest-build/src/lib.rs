@@ -182,13 +182,22 @@ pub fn build_posix_from_build_script() -> PathBuf {
         println!("cargo::rerun-if-changed={}", root.join(file).display());
     }
     let profile = if env::var_os("PROFILE").is_some_and(|profile| profile == "debug") { "posix-dev" } else { "posix" };
-    let target_directory = directory_of_build_scripts("posix");
-    let mut arguments = vec!["rustc", "--lib", "--crate-type", "cdylib", "--profile", profile];
-    arguments.extend(["--locked", "--target", TARGET, "--package", "blockyard-posix"]);
-    match run(&root, &arguments, &["-Ctarget-feature=-crt-static"], &target_directory) {
-        Ok(()) => target_directory.join(TARGET).join(profile).join("libblockyard_posix.so"),
+    match build_posix(profile, &directory_of_build_scripts("posix")) {
+        Ok(library) => library,
         Err(error) => panic!("building the library for programs: {error}"),
     }
+}
+
+/// Builds the same by a profile, with cargo's intermediate files under `target_directory`.
+///
+/// # Errors
+/// When cargo cannot be started, or fails: its messages went to stderr.
+pub fn build_posix(profile: &str, target_directory: &Path) -> io::Result<PathBuf> {
+    let root = guests_directory().join("..");
+    let mut arguments = vec!["rustc", "--lib", "--crate-type", "cdylib", "--profile", profile];
+    arguments.extend(["--locked", "--target", TARGET, "--package", "blockyard-posix"]);
+    run(&root, &arguments, &["-Ctarget-feature=-crt-static"], target_directory)?;
+    Ok(target_directory.join(TARGET).join(profile).join("libblockyard_posix.so"))
 }
 
 fn package_directory(guests: &Path, package: &str) -> PathBuf {
