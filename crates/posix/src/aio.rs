@@ -294,7 +294,7 @@ impl State {
         // What was written before by write(2) comes first.
         if kind != Kind::Flush {
             connection.behind.wait_for(connection, from..from + bytes as u64);
-        } else if let Err(error) = connection.behind.settle(connection) {
+        } else if let Err(error) = connection.behind.settle() {
             block.end(Err(error));
             return Ok(false);
         }

@@ -73,7 +73,7 @@ impl Behind {
         buffers: &Buffers<'_>,
     ) -> Result<Option<usize>, Errno> {
         let mut run = self.run();
-        run.take_back(connection);
+        run.take_back();
         if let Some(error) = run.error.take() {
             return self.after(&run, Err(error));
         }
@@ -87,7 +87,7 @@ impl Behind {
         // available before it looks.
         fence(Ordering::SeqCst);
         if !connection.writers.are_alone() {
-            run.settle(connection);
+            run.settle();
             if let Some(error) = run.error.take() {
                 return self.after(&run, Err(error));
             }
@@ -108,12 +108,12 @@ impl Behind {
     ///
     /// # Errors
     /// What failed, if nobody was told.
-    pub(crate) fn settle(&self, connection: &Connection) -> Result<(), Errno> {
+    pub(crate) fn settle(&self) -> Result<(), Errno> {
         if !self.is_busy.load(Ordering::Acquire) {
             return Ok(());
         }
         let mut run = self.run();
-        run.settle(connection);
+        run.settle();
         let result = run.error.take().map_or(Ok(()), Err);
         self.after(&run, result)
     }
@@ -158,7 +158,7 @@ impl Run {
     ) -> Result<usize, Errno> {
         let end = self.pieces.back().map(|piece| piece.offset + piece.memory.len() as u64);
         if end.is_some_and(|end| end != offset) {
-            self.settle(connection);
+            self.settle();
         }
         let mut done = 0;
         while done < length {
@@ -182,7 +182,7 @@ impl Run {
             if let Some(at) = self.room(length) {
                 break at;
             }
-            if !self.wait(connection) {
+            if !self.wait() {
                 return Err(self.error.take().unwrap_or(Errno(libc::EIO)));
             }
         };
@@ -217,23 +217,23 @@ impl Run {
 
     /// Waits until nothing of a range's blocks is under way.
     fn wait_for(&mut self, connection: &Connection, range: Range<u64>) {
-        self.take_back(connection);
+        self.take_back();
         let (Some(first), Some(last)) = (self.pieces.front(), self.pieces.back()) else { return };
         let block = u64::from(connection.geometry.logical_block_bytes);
         let (from, to) = (range.start - range.start % block, range.end.next_multiple_of(block));
         if first.offset < to && from < last.offset + last.memory.len() as u64 {
-            self.settle(connection);
+            self.settle();
         }
     }
 
     /// Waits until nothing is under way.
-    fn settle(&mut self, connection: &Connection) {
-        while !self.pieces.is_empty() && self.wait(connection) {}
+    fn settle(&mut self) {
+        while !self.pieces.is_empty() && self.wait() {}
     }
 
     /// Waits until something is done. False: there is nobody who would do anything.
-    fn wait(&mut self, connection: &Connection) -> bool {
-        if self.take_back(connection) {
+    fn wait(&mut self) -> bool {
+        if self.take_back() {
             return true;
         }
         let waited = self.channel.as_mut().is_some_and(|channel| channel.queue.wait(&[], None).is_ok());
@@ -248,7 +248,7 @@ impl Run {
     }
 
     /// Takes back what the disk has written. Whether that was anything.
-    fn take_back(&mut self, connection: &Connection) -> bool {
+    fn take_back(&mut self) -> bool {
         let Some(Channel { queue, completions, .. }) = self.channel.as_mut().filter(|_| !self.pieces.is_empty()) else {
             return false;
         };
@@ -258,7 +258,7 @@ impl Run {
             let index = completion.token.wrapping_sub(self.first) as usize;
             self.pieces.get_mut(index).into_iter().for_each(|piece| piece.is_done = true);
             if let Err(error) = completion.result {
-                self.error.get_or_insert(connection.errno(error));
+                self.error.get_or_insert(error.into());
             }
         }
         let has_done = !completions.is_empty();

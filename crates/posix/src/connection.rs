@@ -124,9 +124,7 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let opened = open_disk(&specification, &OpenOptions::default()).map_err(|error| failed(&error))?;
     let channels = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
-    let socket = named.disk.strip_prefix("session:");
-    let beside = |ending: &str| socket.map(|socket| PathBuf::from(format!("{socket}{ending}")));
-    let locks = beside(locks::ENDING).and_then(|path| File::options().read(true).write(true).open(path).ok());
+    let locks = locks_of(&named.disk);
     Ok(Connection {
         opened,
         geometry,
@@ -134,7 +132,7 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         ahead: Ahead::default(),
         behind: Behind::default(),
         locks,
-        description_locks: beside(locks::OF_DESCRIPTIONS),
+        description_locks: beside(&named.disk, locks::OF_DESCRIPTIONS),
         has_locked: AtomicBool::new(false),
         channels,
         turn: AtomicUsize::new(0),
@@ -142,6 +140,16 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         has_teller: AtomicBool::new(false),
         whole_blocks: RwLock::new(()),
     })
+}
+
+/// What may lie beside a disk's socket.
+fn beside(disk: &str, ending: &str) -> Option<PathBuf> {
+    disk.strip_prefix("session:").map(|socket| PathBuf::from(format!("{socket}{ending}")))
+}
+
+/// The file of a disk's locks, which has the page of its writers, too: if whoever serves it has made one.
+pub(crate) fn locks_of(disk: &str) -> Option<File> {
+    beside(disk, locks::ENDING).and_then(|path| File::options().read(true).write(true).open(path).ok())
 }
 
 /// Runs `run` so that threads that it starts take no signals: those are the program's.

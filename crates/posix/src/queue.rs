@@ -1,9 +1,10 @@
 //! Requests of programs that know of queues: many at once, in memory that whoever serves the disk maps. Nothing is
 //! copied, and nothing is allocated once a queue is open.
 
-use crate::connection::without_signals;
+use crate::connection::{locks_of, without_signals};
 use crate::errno::Errno;
 use crate::setup::Inside;
+use crate::writers::{Change, Writers};
 use blockyard_block::limits::REQUEST_BYTES_MAX;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Completion, Geometry, MemoryMap, Operation, Queue, Request, Segment, explain};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A disk that a program has opened by itself.
-pub(crate) struct QueuedDisk(Arc<OpenDisk>);
+pub(crate) struct QueuedDisk(Arc<OpenDisk>, Writers);
 
 /// Why it could not be.
 pub(crate) struct Refusal {
@@ -30,7 +31,7 @@ impl QueuedDisk {
         let _inside = Inside::enter();
         let options = OpenOptions { read_only, ..OpenOptions::default() };
         match without_signals(|| open_disk(&specification, &options)) {
-            Ok(opened) => Ok(Self(Arc::new(opened))),
+            Ok(opened) => Ok(Self(Arc::new(opened), Writers::of(locks_of(disk).as_ref()))),
             Err(error) => Err(Refusal { errno: errno_beneath(&error), reason: explain(&error) }),
         }
     }
@@ -52,6 +53,7 @@ impl QueuedDisk {
             let queue = self.0.disk.open_queue(&memory, depth)?;
             let Geometry { logical_block_bytes, memory_align_bytes, .. } = self.geometry();
             Ok(OpenQueue {
+                _change: (!self.geometry().read_only).then(|| self.1.begin()),
                 completions: Vec::with_capacity(queue.depth()),
                 given: 0,
                 queue,
@@ -91,6 +93,8 @@ pub(crate) struct OpenQueue {
     /// What the queue has given, of which so many are the program's already: as many as there is room for.
     completions: Vec<Completion>,
     given: usize,
+    /// For as long as it may write: nobody knows when.
+    _change: Option<Change>,
     _disk: Arc<OpenDisk>,
 }
 

@@ -132,7 +132,7 @@ pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>,
 pub(crate) fn write_zeroes(connection: &Connection, offset: u64, length: u64, unmap: bool) -> Result<(), Errno> {
     let block = u64::from(connection.geometry.logical_block_bytes);
     let end = offset.checked_add(length).ok_or(Errno(libc::EINVAL))?;
-    connection.behind.settle(connection)?;
+    connection.behind.settle()?;
     let _change = connection.writers.begin();
     let (first, last) = (offset.next_multiple_of(block).min(end), (end - end % block).max(offset));
     if first < last {
@@ -166,7 +166,7 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
 
 /// Has the disk do something that moves no bytes, once all that was written is done.
 pub(crate) fn perform(connection: &Connection, operation: Operation, offset_bytes: u64) -> Result<(), Errno> {
-    connection.behind.settle(connection)?;
+    connection.behind.settle()?;
     let _change = (operation != Operation::Flush).then(|| connection.writers.begin());
     connection.with_channel(|channel| {
         push(channel, operation, offset_bytes, &[], 0)?;

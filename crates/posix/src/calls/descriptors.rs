@@ -101,7 +101,7 @@ fn release_locks(descriptor: c_int) {
 fn settled(descriptor: c_int) -> Result<c_int, Errno> {
     let Some(open) = table::find(descriptor) else { return Ok(0) };
     let connection = connection::there(open.mapped().get().disk());
-    connection.map_or(Ok(()), |connection| connection.behind.settle(connection)).map(|()| 0)
+    connection.map_or(Ok(()), |connection| connection.behind.settle()).map(|()| 0)
 }
 
 /// Locks or unlocks records.
