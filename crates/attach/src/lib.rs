@@ -256,9 +256,17 @@ impl Attachment {
         all
     }
 
-    /// Waits until all is done that programs have written, whether they still run or not.
-    pub fn settle(&self) {
-        self.sessions.iter().for_each(|sessions| sessions.settle());
+    /// Calls `then` when all is done that programs have written, whether they still run or not.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn settle(&self, then: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        let disks = self.sessions.clone();
+        let settle = move || {
+            disks.iter().for_each(|sessions| sessions.settle());
+            then();
+        };
+        thread::Builder::new().name("attach".to_owned()).spawn(settle).map(drop)
     }
 
     /// Removes what lies in the file system.

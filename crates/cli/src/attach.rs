@@ -116,11 +116,14 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     let child = Command::new(&program).args(arguments).envs(environment).spawn();
     let mut child = child.with_context(|| format!("cannot start {}", shown(&program)))?;
     let status = wait(&mut child, signals)?;
-    attachment.settle();
+    let hurry = settle(&attachment)?;
     if args.stats {
         tell_statistics(&attachment);
     }
     attachment.end().context("removing a directory")?;
+    if let Some(signal) = hurry {
+        return Err(Verdict::of_signal(signal as u32).into());
+    }
     match status.code().map(u8::try_from) {
         Some(Ok(0)) => Ok(()),
         Some(Ok(status)) => Err(Verdict(status).into()),
@@ -144,6 +147,20 @@ fn wait(child: &mut Child, mut signals: Signals) -> Result<ExitStatus> {
     // It does not panic.
     let _ = passing.join();
     status
+}
+
+/// Waits until all is done that programs have written, or for the signal of somebody who does not want to: the disk may
+/// be slow.
+fn settle(attachment: &Attachment) -> Result<Option<i32>> {
+    // What came before was the program's.
+    let mut signals = Signals::new(SIGNALS).context("catching signals")?;
+    let handle = signals.handle();
+    attachment.settle(move || handle.close()).context("starting a thread")?;
+    let hurry = signals.forever().next();
+    if hurry.is_some() {
+        terminal::tell("what was written last is not on the disk");
+    }
+    Ok(hurry)
 }
 
 fn tell_statistics(attachment: &Attachment) {

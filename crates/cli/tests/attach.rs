@@ -244,6 +244,38 @@ fn what_a_program_has_written_is_there_when_it_is_gone() {
     }
 }
 
+/// Who does not want to wait until a slow disk has what was written sends a signal.
+#[test]
+fn a_signal_ends_waiting_for_what_was_written() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_killed", &[]);
+    // The third write is the first that is not waited for.
+    let disk = format!("{},iops=1", yard.random("disk.img", BYTES, 26).display());
+    let log = fs::File::create(yard.path("log")).unwrap();
+    let mut attach =
+        on_disk(&disk, [program.as_os_str(), NAME.as_ref(), yard.path("pid").as_ref()]).stderr(log).spawn().unwrap();
+    // The program is gone: it has said so, and nobody has its number any more.
+    let is_gone = || {
+        let pid = fs::read_to_string(yard.path("pid")).unwrap_or_default();
+        pid.ends_with('\n') && !Path::new("/proc").join(pid.trim()).exists()
+    };
+    while !is_gone() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let pid = rustix::process::Pid::from_child(&attach);
+    // Before it listens, a signal is the program's.
+    let status = loop {
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        if let Some(status) = attach.try_wait().unwrap() {
+            break status;
+        }
+    };
+    assert_eq!(status.code(), Some(143));
+    let said = fs::read_to_string(yard.path("log")).unwrap();
+    assert!(said.contains("what was written last is not on the disk"), "{said}");
+}
+
 /// What cannot be written is told, by a later write, a sync or when the file is closed: once.
 #[test]
 fn what_could_not_be_written_behind_is_told() {
