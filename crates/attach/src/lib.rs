@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod program;
+mod users;
 
 use anyhow::{Context, Result};
 use blockyard_block::{Disk, ReplacementFile, private_directory};
@@ -25,6 +26,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use tempfile::TempDir;
+use users::Listeners;
 
 /// The library.
 pub const LIBRARY: &[u8] = include_bytes!(env!("BLOCKYARD_POSIX"));
@@ -39,7 +41,7 @@ const AIO_MAX: &str = "BLOCKYARD_ATTACH_AIO_MAX";
 /// POSIX AIO requests of a process on a disk under way, at most (`crates/posix/src/aio.rs`).
 pub const REQUESTS_MAX: u32 = 1024;
 /// A page of a disk that nobody else changes, its first bytes, and where its numbers are: changes begun and ended, and
-/// whether several processes have it open (`crates/posix/src/writers.rs`).
+/// whether several processes use it (`crates/posix/src/writers.rs`).
 const PAGE_BYTES: u64 = 4096;
 const ALONE: &[u8] = b"by-alone";
 const BEGUN_AT: u64 = 8;
@@ -124,12 +126,12 @@ impl Page {
         Ok(Self(file))
     }
 
-    /// Says that several processes have the disk open, or one.
+    /// Says that several processes use the disk, or one.
     fn set_shared(&self, is_shared: bool) -> std::io::Result<()> {
         self.0.write_all_at(&u64::from(is_shared).to_ne_bytes(), SHARED_AT)
     }
 
-    /// Nobody has the disk open: whoever was killed in the middle of a change changes nothing any more.
+    /// Nobody uses the disk: whoever was killed in the middle of a change changes nothing any more.
     fn end_changes(&self) -> std::io::Result<()> {
         let mut begun = [0; 8];
         self.0.read_exact_at(&mut begun, BEGUN_AT)?;
@@ -159,17 +161,20 @@ impl Sessions {
         running
     }
 
-    /// Sees to it that a process that comes finds the disk as the others have left it: from now on, those wait for
-    /// what they do.
-    fn make_room(&self) -> std::io::Result<()> {
+    /// One process alone uses the disk, or none.
+    fn end_sharing(&self) {
+        // If it cannot be told, what is written goes on being waited for.
+        let _ = self.page.as_ref().map(|page| page.set_shared(false));
+    }
+
+    /// Sees to it that a process that is to use the disk finds it as `others` leave it, who wait for what they do from
+    /// now on, or as those have left it who are gone.
+    fn make_room(&self, others: bool) -> std::io::Result<()> {
         let Some(page) = &self.page else { return Ok(()) };
-        if !self.running().is_empty() {
-            page.set_shared(true)?;
-            self.settle();
-        }
-        if self.running().is_empty() {
+        page.set_shared(others)?;
+        self.settle();
+        if !others {
             page.end_changes()?;
-            page.set_shared(false)?;
         }
         Ok(())
     }
@@ -212,7 +217,9 @@ impl Attachment {
         let mut lines = OsString::new();
         for (index, Attached { name, disk, is_alone }) in disks.into_iter().enumerate() {
             let socket = directory.path().join(index.to_string());
-            let listener = UnixListener::bind(&socket).context("making a socket")?;
+            let listener = |socket: &Path| UnixListener::bind(socket).context("making a socket");
+            let users = is_alone.then(|| listener(&socket.with_extension("users"))).transpose()?;
+            let listeners = Listeners { sessions: listener(&socket)?, users };
             // What programs lock of the disk, they lock there (crates/posix/src/locks.rs), and count there who changes
             // it (crates/posix/src/writers.rs).
             File::create_new(socket.with_extension("flock")).context("making a file")?;
@@ -225,8 +232,10 @@ impl Attachment {
             }
             let export = Export { name: name.to_string_lossy().into(), disk, queues: QUEUES, weight: NonZeroU32::MIN };
             let server = Arc::clone(&server);
-            let accept = move || accept(&listener, &server, &export, &of_disk);
-            thread::Builder::new().name("attach".to_owned()).spawn(accept).context("starting a thread")?;
+            // Who cannot be served sees the stream's end, and says so.
+            let serve = move |stream| server.attach(stream, export.clone()).ok();
+            let listen = move || listeners.listen(&of_disk, serve);
+            thread::Builder::new().name("attach".to_owned()).spawn(listen).context("starting a thread")?;
         }
         let mut preload = library.into_os_string();
         if let Some(others) = env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
@@ -320,13 +329,4 @@ fn suits(directory: &Path) -> bool {
     let name = directory.as_os_str().as_bytes();
     let executes = || statvfs(directory).is_ok_and(|place| !place.f_flag.contains(StatVfsMountFlags::NOEXEC));
     name.len() <= DIRECTORY_BYTES_MAX && !name.iter().any(|byte| matches!(byte, b' ' | b':' | b'\n')) && executes()
-}
-
-/// Gives each process that comes a session.
-fn accept(listener: &UnixListener, server: &Server, export: &Export, sessions: &Sessions) {
-    while let Ok((stream, _)) = listener.accept() {
-        // Who cannot be served sees the stream's end, and says so.
-        let Ok(session) = sessions.make_room().and_then(|()| server.attach(stream, export.clone())) else { continue };
-        sessions.running().push(session);
-    }
 }

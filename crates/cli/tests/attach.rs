@@ -244,19 +244,55 @@ fn what_a_program_has_written_is_there_when_it_is_gone() {
     }
 }
 
+/// Whoever's turn it is finds what the others have written, whether those have the disk open, have closed it, or are
+/// gone.
+#[test]
+fn processes_that_use_a_disk_in_turn_see_what_the_others_have_written() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_turns", &["-lrt"]);
+    let disk = yard.path("disk.img");
+    for (processes, number) in [("2", "1"), ("3", "2"), ("7", "3")] {
+        fs::write(&disk, vec![0; BYTES as usize]).unwrap();
+        let words =
+            [program.as_os_str(), NAME.as_ref(), BYTES.to_string().as_ref(), processes.as_ref(), "200".as_ref()]
+                .map(OsStr::to_owned);
+        run_without_leftovers(&mut on_disk(&disk, words.into_iter().chain([number.into()]))).succeeded();
+    }
+}
+
 /// Who does not want to wait until a slow disk has what was written sends a signal.
 #[test]
 fn a_signal_ends_waiting_for_what_was_written() {
     let yard = Yard::new();
     let program = c_program(&yard, "posix_killed", &[]);
+    writes_behind_until_a_signal(&yard, 1, [program.as_os_str(), NAME.as_ref(), yard.path("pid").as_ref()]);
+}
+
+/// One that has the disk open but only looks at it, or has transferred and has closed it again, is none that another
+/// one has to wait for.
+#[test]
+fn who_does_not_use_a_disk_does_not_keep_others_from_writing_behind() {
+    let yard = Yard::new();
+    let (program, bystander) = (c_program(&yard, "posix_killed", &[]), c_program(&yard, "posix_bystander", &["-lrt"]));
+    for what in ["looks", "leaves", "replaces", "requests"] {
+        let pid = yard.path("pid");
+        let words = [bystander.as_os_str(), what.as_ref(), program.as_ref(), NAME.as_ref(), pid.as_ref()];
+        writes_behind_until_a_signal(&yard, 3, words);
+        fs::remove_file(pid).unwrap();
+    }
+}
+
+/// Runs a program, or one that it starts, that ends when it has written, with its number in the file `pid`: long before
+/// the disk has that.
+fn writes_behind_until_a_signal<S: AsRef<OsStr>>(yard: &Yard, iops: u32, words: impl IntoIterator<Item = S>) {
     // The third write is the first that is not waited for.
-    let disk = format!("{},iops=1", yard.random("disk.img", BYTES, 26).display());
+    let disk = format!("{},iops={iops}", yard.random("disk.img", BYTES, 26).display());
     let log = fs::File::create(yard.path("log")).unwrap();
-    let mut attach =
-        on_disk(&disk, [program.as_os_str(), NAME.as_ref(), yard.path("pid").as_ref()]).stderr(log).spawn().unwrap();
+    let mut attach = on_disk(&disk, words).stderr(log).spawn().unwrap();
     // The program is gone: it has said so, and nobody has its number any more.
-    let is_gone = || {
+    let mut is_gone = || {
         let pid = fs::read_to_string(yard.path("pid")).unwrap_or_default();
+        assert!(attach.try_wait().unwrap().is_none(), "{:?}", fs::read_to_string(yard.path("log")));
         pid.ends_with('\n') && !Path::new("/proc").join(pid.trim()).exists()
     };
     while !is_gone() {

@@ -12,6 +12,7 @@ use crate::errno::Errno;
 use crate::setup::requests_max;
 use crate::signals::is_one_waiting;
 use crate::transfer::{self, Buffers, Ends, Part, segment};
+use crate::users::UnderWay;
 use crate::writers::Change;
 use blockyard_block::{Completion, EventFd, MemoryMap, Operation, Queue, Request, Segment};
 use libc::c_int;
@@ -41,8 +42,14 @@ pub(crate) enum Kind {
     Flush,
 }
 
-/// A request: its block, what is asked for, and the descriptor.
-pub(crate) type Wanted = (ControlBlock, Kind, c_int);
+/// A request.
+pub(crate) struct Wanted {
+    pub(crate) block: ControlBlock,
+    pub(crate) kind: Kind,
+    pub(crate) descriptor: c_int,
+    /// Until it is done.
+    pub(crate) under_way: UnderWay,
+}
 
 /// A control block's request, until it is done.
 struct Job {
@@ -55,6 +62,7 @@ struct Job {
     error: Option<Errno>,
     /// Until it is done.
     _change: Option<Change>,
+    _under_way: UnderWay,
     /// Jobs are counted.
     number: u64,
     group: Option<Arc<Group>>,
@@ -163,11 +171,12 @@ impl Requests {
     ) -> usize {
         let mut state = self.state();
         let mut refused = 0;
-        for (block, kind, descriptor) in requests {
+        for wanted in requests {
+            let block = wanted.block;
             if state.free_slots.is_empty() || state.free_jobs.is_empty() {
                 state.take_back(connection);
             }
-            match state.begin(connection, block, kind, descriptor, group) {
+            match state.begin(connection, wanted, group) {
                 Ok(true) => {}
                 // It is done already.
                 Ok(false) => group.into_iter().for_each(|group| group.one_less()),
@@ -261,14 +270,8 @@ impl State {
     }
 
     /// Begins a request: whether it is under way, or done at once.
-    fn begin(
-        &mut self,
-        connection: &Connection,
-        block: ControlBlock,
-        kind: Kind,
-        descriptor: c_int,
-        group: Option<&Arc<Group>>,
-    ) -> Result<bool, Errno> {
+    fn begin(&mut self, connection: &Connection, wanted: Wanted, group: Option<&Arc<Group>>) -> Result<bool, Errno> {
+        let Wanted { block, kind, descriptor, under_way: _under_way } = wanted;
         let geometry = &connection.geometry;
         let (place, length) = match kind {
             Kind::Flush => (Ok(0), 0),
@@ -309,8 +312,9 @@ impl State {
         let left = count.max(1);
         self.told += usize::from(group.is_some() || block.notice().is_wanted());
         let change = matches!(kind, Kind::Write { .. }).then(|| connection.writers.begin());
+        let error = None;
         self.jobs[usize::from(job)] =
-            Some(Job { block, kind, descriptor, left, bytes, error: None, _change: change, number, group });
+            Some(Job { block, kind, descriptor, left, bytes, error, _change: change, _under_way, number, group });
         if kind == Kind::Flush {
             self.flushes.push(job);
             return Ok(true);

@@ -2,8 +2,8 @@
 //! and the program goes on meanwhile. What was made available so is carried out even if the process is killed.
 //!
 //! Whatever comes after it on this process's connection sees it: a request on what is under way waits for it first
-//! ([`Behind::wait_for`]). Other processes do, too: there is no writing behind where others have the disk open, and the
-//! first other one is let in once all that was made available is done (`crates/attach/src/lib.rs`).
+//! ([`Behind::wait_for`]). Other processes do, too: there is no writing behind where others use the disk, and the
+//! first other one begins once all that was made available is done ([`users`](crate::users)).
 //!
 //! What fails is told once: by the next write, at a sync, or when a descriptor is closed.
 

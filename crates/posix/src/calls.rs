@@ -33,7 +33,7 @@ impl OpenDisk {
     fn of(open: Open) -> Result<Self, Errno> {
         let busy = Busy::enter();
         let mapped = open.mapped();
-        let number = mapped.get().disk();
+        let number = open.disk();
         Ok(Self { connection: connection::to(number)?, number, mapped, _open: open, _busy: busy })
     }
 

@@ -9,6 +9,7 @@ use crate::names::NAMES_MAX;
 use crate::own;
 use crate::setup::{Inside, disk};
 use crate::signals::Busy;
+use crate::users::{self, UnderWay, Users};
 use crate::writers::Writers;
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, explain};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
@@ -43,6 +44,7 @@ pub(crate) struct Channel {
 
 /// A disk that is open in this process.
 pub(crate) struct Connection {
+    number: usize,
     opened: OpenDisk,
     pub(crate) geometry: Geometry,
     /// The file of its locks, if whoever serves it has made one.
@@ -52,6 +54,8 @@ pub(crate) struct Connection {
     /// Whether the program has had some.
     pub(crate) has_locked: AtomicBool,
     pub(crate) writers: Writers,
+    /// Where it is said that this process transfers, if somebody wants to hear that.
+    pub(crate) users: Option<Users>,
     pub(crate) ahead: Ahead,
     pub(crate) behind: Behind,
     channels: Vec<Mutex<Option<Channel>>>,
@@ -108,6 +112,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
 /// it is, as threads that are not there might have been in the middle of anything.
 pub(crate) fn forget_all() {
     own::close_all();
+    users::forget_all();
     for (connection, is_connecting) in CONNECTIONS.iter().zip(&IS_CONNECTING) {
         connection.store(null_mut(), Ordering::Release);
         is_connecting.store(false, Ordering::Release);
@@ -125,10 +130,13 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let channels = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
     let locks = locks_of(&named.disk);
+    let writers = Writers::of(locks.as_ref());
     Ok(Connection {
+        number,
         opened,
         geometry,
-        writers: Writers::of(locks.as_ref()),
+        users: users_of(&named.disk, writers)?,
+        writers,
         ahead: Ahead::default(),
         behind: Behind::default(),
         locks,
@@ -150,6 +158,12 @@ fn beside(disk: &str, ending: &str) -> Option<PathBuf> {
 /// The file of a disk's locks, which has the page of its writers, too: if whoever serves it has made one.
 pub(crate) fn locks_of(disk: &str) -> Option<File> {
     beside(disk, locks::ENDING).and_then(|path| File::options().read(true).write(true).open(path).ok())
+}
+
+/// Where it is to be said that this process transfers: if there are none but those who say it.
+pub(crate) fn users_of(disk: &str, writers: Writers) -> Result<Option<Users>, Errno> {
+    let socket = beside(disk, users::ENDING).filter(|_| writers.are_known());
+    socket.map(|path| Users::connect(&path)).transpose()
 }
 
 /// Runs `run` so that threads that it starts take no signals: those are the program's.
@@ -176,6 +190,16 @@ pub(crate) fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()
 }
 
 impl Connection {
+    /// Before a transfer: what others have written is done, and they know of this process.
+    pub(crate) fn enter(&self) -> Result<(), Errno> {
+        self.users.as_ref().map_or(Ok(()), |users| users::enter(self.number, users))
+    }
+
+    /// A request of this process's, which nobody waits for, until it is dropped.
+    pub(crate) fn under_way(&self) -> UnderWay {
+        UnderWay::new(self.number)
+    }
+
     /// Has `use_it` use a channel that nobody else uses.
     pub(crate) fn with_channel<T>(&self, use_it: impl FnOnce(&mut Channel) -> Result<T, Errno>) -> Result<T, Errno> {
         use_it(self.made(&mut self.free_channel())?)

@@ -38,4 +38,5 @@ mod signals;
 mod stat;
 mod table;
 mod transfer;
+mod users;
 mod writers;

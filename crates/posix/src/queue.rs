@@ -1,9 +1,10 @@
 //! Requests of programs that know of queues: many at once, in memory that whoever serves the disk maps. Nothing is
 //! copied, and nothing is allocated once a queue is open.
 
-use crate::connection::{locks_of, without_signals};
+use crate::connection::{locks_of, users_of, without_signals};
 use crate::errno::Errno;
 use crate::setup::Inside;
+use crate::users::Users;
 use crate::writers::{Change, Writers};
 use blockyard_block::limits::REQUEST_BYTES_MAX;
 use blockyard_block::specification::DiskSpecification;
@@ -15,7 +16,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A disk that a program has opened by itself.
-pub(crate) struct QueuedDisk(Arc<OpenDisk>, Writers);
+pub(crate) struct QueuedDisk(Arc<Opened>);
+
+struct Opened {
+    disk: OpenDisk,
+    writers: Writers,
+    /// For as long as it is open, this process is a user.
+    _users: Option<Users>,
+}
 
 /// Why it could not be.
 pub(crate) struct Refusal {
@@ -30,14 +38,19 @@ impl QueuedDisk {
             disk.parse().map_err(|error| Refusal { errno: Errno(libc::EINVAL), reason: explain(&error) })?;
         let _inside = Inside::enter();
         let options = OpenOptions { read_only, ..OpenOptions::default() };
-        match without_signals(|| open_disk(&specification, &options)) {
-            Ok(opened) => Ok(Self(Arc::new(opened), Writers::of(locks_of(disk).as_ref()))),
-            Err(error) => Err(Refusal { errno: errno_beneath(&error), reason: explain(&error) }),
-        }
+        let opened = without_signals(|| open_disk(&specification, &options))
+            .map_err(|error| Refusal { errno: errno_beneath(&error), reason: explain(&error) })?;
+        let writers = Writers::of(locks_of(disk).as_ref());
+        let entered = users_of(disk, writers).and_then(|users| {
+            users.as_ref().map_or(Ok(()), Users::enter)?;
+            Ok(users)
+        });
+        let gone = |errno| Refusal { errno, reason: "nobody serves the disk any more".to_owned() };
+        Ok(Self(Arc::new(Opened { disk: opened, writers, _users: entered.map_err(gone)? })))
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
-        self.0.disk.geometry()
+        self.0.disk.disk.geometry()
     }
 
     /// Opens a queue on the disk, which goes on as long as it lives.
@@ -50,10 +63,10 @@ impl QueuedDisk {
             let memory = MemoryMap::allocate(&[(0, memory_bytes)]).map_err(|_| Errno(libc::ENOMEM))?;
             let first = Segment { region: 0, length_bytes: 1, offset_bytes: 0 };
             let base = memory.slice(first).ok_or(Errno(libc::ENOMEM))?.ptr_guard_mut().as_ptr();
-            let queue = self.0.disk.open_queue(&memory, depth)?;
+            let queue = self.0.disk.disk.open_queue(&memory, depth)?;
             let Geometry { logical_block_bytes, memory_align_bytes, .. } = self.geometry();
             Ok(OpenQueue {
-                _change: (!self.geometry().read_only).then(|| self.1.begin()),
+                _change: (!self.geometry().read_only).then(|| self.0.writers.begin()),
                 completions: Vec::with_capacity(queue.depth()),
                 given: 0,
                 queue,
@@ -95,7 +108,7 @@ pub(crate) struct OpenQueue {
     given: usize,
     /// For as long as it may write: nobody knows when.
     _change: Option<Change>,
-    _disk: Arc<OpenDisk>,
+    _disk: Arc<Opened>,
 }
 
 /// Which way bytes go.

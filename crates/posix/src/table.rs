@@ -6,6 +6,7 @@
 
 use crate::description::Mapped;
 use crate::errno::Errno;
+use crate::users;
 use libc::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -18,15 +19,16 @@ const CHUNKS: usize = 1024;
 struct Entry {
     /// Descriptors and calls that have it; 0: it is free.
     users: AtomicU32,
-    /// The page of its description.
+    /// The page of its description, and the disk's number.
     address: AtomicU64,
+    disk: AtomicU32,
     /// The next free one.
     next: AtomicU32,
 }
 
 impl Entry {
     const fn new() -> Self {
-        Self { users: AtomicU32::new(0), address: AtomicU64::new(0), next: AtomicU32::new(0) }
+        Self { users: AtomicU32::new(0), address: AtomicU64::new(0), disk: AtomicU32::new(0), next: AtomicU32::new(0) }
     }
 }
 
@@ -123,12 +125,20 @@ impl Open {
         let number = take_free().map_or_else(take_new, Ok)?;
         let entry = entry(number).ok_or(Errno(libc::EMFILE))?;
         entry.address.store(mapped.address(), Ordering::Relaxed);
+        let disk = mapped.get().disk();
+        entry.disk.store(disk as u32, Ordering::Relaxed);
+        users::description_opened(disk);
         entry.users.store(1, Ordering::Release);
         Ok(Self { number })
     }
 
     fn entry(&self) -> &'static Entry {
         entry(self.number).expect("an entry that is in use is there")
+    }
+
+    /// The disk's number.
+    pub(crate) fn disk(&self) -> usize {
+        self.entry().disk.load(Ordering::Relaxed) as usize
     }
 
     pub(crate) fn mapped(&self) -> Mapped {
@@ -180,14 +190,16 @@ fn let_go(number: u32) {
         return;
     }
     Mapped::from_address(entry.address.load(Ordering::Relaxed)).unmap();
+    let disk = entry.disk.load(Ordering::Relaxed) as usize;
     let mut head = FREE.load(Ordering::Relaxed);
     loop {
         entry.next.store(head as u32, Ordering::Relaxed);
         match FREE.compare_exchange_weak(head, with_count(head, number), Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => return,
+            Ok(_) => break,
             Err(now) => head = now,
         }
     }
+    users::description_closed(disk);
 }
 
 /// The head of the list of free entries that follows `head`.

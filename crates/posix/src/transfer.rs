@@ -73,6 +73,7 @@ pub(crate) fn start(offset: i64, length: usize) -> Result<u64, Errno> {
 /// Fills buffers with what the disk has from `offset` on. How many bytes that were: fewer at the disk's end. `waits`:
 /// it is read now, and not before.
 pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, waits: bool) -> Result<usize, Errno> {
+    connection.enter()?;
     let length = within(connection, offset, buffers.total_bytes());
     connection.behind.wait_for(connection, offset..offset + length as u64);
     let done = if waits { 0 } else { connection.ahead.read(connection, offset, length, buffers)? };
@@ -108,6 +109,7 @@ pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>,
     if length == 0 {
         return if buffers.total_bytes() == 0 { Ok(0) } else { Err(Errno(libc::ENOSPC)) };
     }
+    connection.enter()?;
     match ends {
         Ends::Given => {
             if let Some(given) = connection.behind.write(connection, offset, length, buffers)? {
@@ -132,6 +134,7 @@ pub(crate) fn write(connection: &Connection, offset: u64, buffers: &Buffers<'_>,
 pub(crate) fn write_zeroes(connection: &Connection, offset: u64, length: u64, unmap: bool) -> Result<(), Errno> {
     let block = u64::from(connection.geometry.logical_block_bytes);
     let end = offset.checked_add(length).ok_or(Errno(libc::EINVAL))?;
+    connection.enter()?;
     connection.behind.settle()?;
     let _change = connection.writers.begin();
     let (first, last) = (offset.next_multiple_of(block).min(end), (end - end % block).max(offset));
@@ -166,6 +169,7 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
 
 /// Has the disk do something that moves no bytes, once all that was written is done.
 pub(crate) fn perform(connection: &Connection, operation: Operation, offset_bytes: u64) -> Result<(), Errno> {
+    connection.enter()?;
     connection.behind.settle()?;
     let _change = (operation != Operation::Flush).then(|| connection.writers.begin());
     connection.with_channel(|channel| {

@@ -19,7 +19,7 @@ struct Page {
     magic: AtomicU64,
     begun: AtomicU64,
     ended: AtomicU64,
-    /// Not zero: several processes have it open, or whoever serves it is about to let another one in. Then a change
+    /// Not zero: several processes transfer, or whoever serves it is about to let another one do so. Then a change
     /// ends before the call that made it does.
     shared: AtomicU64,
 }
@@ -48,6 +48,11 @@ impl Writers {
     #[inline]
     pub(crate) fn are_alone(self) -> bool {
         self.0.is_some_and(|page| page.shared.load(Ordering::SeqCst) == 0)
+    }
+
+    /// Whether it is known who else there is.
+    pub(crate) fn are_known(self) -> bool {
+        self.0.is_some()
     }
 
     /// Begins a change.

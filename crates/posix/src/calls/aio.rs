@@ -22,8 +22,7 @@ const OFTEN: Duration = Duration::from_micros(100);
 struct Asked {
     connection: &'static Connection,
     requests: &'static Requests,
-    kind: Kind,
-    descriptor: c_int,
+    wanted: Wanted,
 }
 
 /// Priorities are up to that (AIO_PRIO_DELTA_MAX).
@@ -75,7 +74,10 @@ fn asked(block: ControlBlock, call: Call) -> Option<Result<Asked, Errno>> {
             Call::Write => Kind::Write { stable: disk.ends() == Ends::Stable, appends: disk.appends() },
             Call::Sync => Kind::Flush,
         };
-        Ok(Asked { connection, requests: connection.requests()?, kind, descriptor: block.descriptor() })
+        let under_way = connection.under_way();
+        connection.enter()?;
+        let wanted = Wanted { block, kind, descriptor: block.descriptor(), under_way };
+        Ok(Asked { connection, requests: connection.requests()?, wanted })
     };
     Some(asked())
 }
@@ -94,9 +96,8 @@ fn made(block: *mut aiocb, call: Call) -> Option<Result<c_int, Errno>> {
         return Some(Err(Errno(libc::EINVAL)));
     }
     Some(match asked {
-        Ok(Asked { connection, requests, kind, descriptor }) => {
-            let request = [(block, kind, descriptor)].into_iter();
-            let refused = requests.make(connection, request, None);
+        Ok(Asked { connection, requests, wanted }) => {
+            let refused = requests.make(connection, [wanted].into_iter(), None);
             connection.tell_of_ends(requests);
             if refused > 0 { Err(Errno(libc::EAGAIN)) } else { Ok(0) }
         }
@@ -188,10 +189,10 @@ fn made_of_list(list: List<'_>, mode: c_int, event: *const sigevent) -> Result<c
     for &block in &blocks {
         match Call::of(block).map_or(Some(Err(Errno(libc::EINVAL))), |call| asked(block, call)) {
             None => theirs.push(block),
-            Some(Ok(Asked { connection, requests, kind, descriptor })) => {
+            Some(Ok(Asked { connection, requests, wanted })) => {
                 match ours.iter_mut().find(|(_, known, _)| std::ptr::eq(*known, requests)) {
-                    Some((_, _, list)) => list.push((block, kind, descriptor)),
-                    None => ours.push((connection, requests, vec![(block, kind, descriptor)])),
+                    Some((_, _, list)) => list.push(wanted),
+                    None => ours.push((connection, requests, vec![wanted])),
                 }
             }
             Some(Err(error)) => {

@@ -1,0 +1,114 @@
+//! Which processes use a disk: have transferred something, and may do so again.
+//!
+//! Each has a stream (`crates/posix/src/users.rs`), on which it says that it is about to begin, and waits for an
+//! answer; and later that it has ended. One that is gone has ended, too. While there is one alone, it may go on before
+//! what it writes is carried out: nobody else sees that it is not. So the next one is answered once that has been told,
+//! and all is done that was not waited for.
+
+use crate::Sessions;
+use blockyard_session::server::Session;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread;
+use std::time::Duration;
+
+/// What is said, and answered.
+const ENTER: u8 = b'+';
+const LEAVE: u8 = b'-';
+const ENTERED: u8 = b'!';
+/// How long to wait for whatever the system has not enough of.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A process that may use the disk.
+struct User {
+    stream: UnixStream,
+    uses: bool,
+}
+
+/// Where processes come to a disk.
+pub(crate) struct Listeners {
+    /// For a session.
+    pub(crate) sessions: UnixListener,
+    /// To say whether they use it, if anybody wants to know.
+    pub(crate) users: Option<UnixListener>,
+}
+
+impl Listeners {
+    /// Lets processes in, and hears them, for ever: `serve` gives one a session. A process has its session before it is
+    /// a user, and so it is known here.
+    pub(crate) fn listen(&self, sessions: &Sessions, serve: impl Fn(UnixStream) -> Option<Session>) {
+        let mut users: Vec<User> = Vec::new();
+        loop {
+            let Ok(Ready { session, user, heard }) = self.wait(&users) else {
+                thread::sleep(PAUSE);
+                continue;
+            };
+            let is_shared = |users: &[User]| users.iter().filter(|user| user.uses).count() > 1;
+            let was_shared = is_shared(&users);
+            // From the last on, as one that is gone is taken out.
+            heard.into_iter().rev().for_each(|index| hear(&mut users, index, sessions));
+            if was_shared && !is_shared(&users) {
+                sessions.end_sharing();
+            }
+            if session {
+                sessions.running().extend(accept(&self.sessions).and_then(&serve));
+            }
+            if user {
+                users.extend(self.users.as_ref().and_then(accept).map(|stream| User { stream, uses: false }));
+            }
+        }
+    }
+
+    /// Waits until somebody comes or says something.
+    fn wait(&self, users: &[User]) -> Result<Ready, Errno> {
+        let readable = |file| PollFd::from_borrowed_fd(file, PollFlags::IN);
+        let listeners = [Some(&self.sessions), self.users.as_ref()].into_iter().flatten().map(UnixListener::as_fd);
+        let streams = users.iter().map(|user| user.stream.as_fd());
+        let mut all: Vec<_> = listeners.chain(streams).map(readable).collect();
+        poll(&mut all, None)?;
+        let mut ready = all.iter().map(|one| !one.revents().is_empty());
+        let mut is_next = || ready.next().unwrap_or(false);
+        let (session, user) = (is_next(), self.users.is_some() && is_next());
+        let heard = ready.enumerate().filter(|(_, is_ready)| *is_ready).map(|(index, _)| index).collect();
+        Ok(Ready { session, user, heard })
+    }
+}
+
+/// Who comes, for a session or to say whether it uses the disk, and which users say something.
+struct Ready {
+    session: bool,
+    user: bool,
+    heard: Vec<usize>,
+}
+
+/// Whoever has come, unless the system has not enough of something.
+fn accept(listener: &UnixListener) -> Option<UnixStream> {
+    let accepted = listener.accept();
+    if accepted.is_err() {
+        thread::sleep(PAUSE);
+    }
+    accepted.ok().map(|(stream, _)| stream)
+}
+
+/// Hears one word of a user's.
+fn hear(users: &mut Vec<User>, index: usize, sessions: &Sessions) {
+    let mut word = [0];
+    match recv(&users[index].stream, &mut word[..], RecvFlags::DONTWAIT) {
+        Ok((_, 1)) if word[0] == ENTER => {
+            users[index].uses = true;
+            let others = users.iter().enumerate().any(|(other, user)| other != index && user.uses);
+            let answered = sessions
+                .make_room(others)
+                .and_then(|()| Ok(send(&users[index].stream, &[ENTERED], SendFlags::NOSIGNAL)?));
+            if answered.is_err() {
+                users.swap_remove(index);
+            }
+        }
+        Ok((_, 1)) if word[0] == LEAVE => users[index].uses = false,
+        Err(Errno::AGAIN | Errno::INTR) => {}
+        _ => _ = users.swap_remove(index),
+    }
+}
