@@ -2,18 +2,17 @@
 //!
 //! [`copy`] measures whole copies, [`disk`] any disk, [`layers`] every layer a request can go through; [`upload`],
 //! [`startup`] and [`api`] what `blockyard image` does, beside guestfish; [`kbuild`] builds a kernel in machines of
-//! `run`; [`posix`] runs dd and fio on a disk. [`yard`] and [`serve_process`] are a disk to measure on and its server.
+//! `run`; [`posix`] runs dd and fio on a disk. [`yard`] is a disk to measure on.
 
 mod api;
 mod backend;
-mod comparison;
+pub mod comparison;
 mod contents;
 mod copy;
 mod disk;
 mod kbuild;
 mod layers;
 mod posix;
-pub mod serve_process;
 mod startup;
 mod upload;
 pub mod yard;

@@ -1,7 +1,6 @@
 //! `blockyard bench layers`: the same job on every layer that a request can go through.
 //!
-//! [`targets`] has the list of them, [`super::yard`] the data, [`super::serve_process`] runs `blockyard serve` for
-//! those that live in another process.
+//! [`targets`] has the list of them, [`super::yard`] the data.
 
 mod targets;
 

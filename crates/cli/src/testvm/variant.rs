@@ -1,8 +1,9 @@
 //! What a machine's side of a test can be, and all combinations of that.
 
-use crate::bench::serve_process::ServeProcess;
+use crate::bench::comparison::this_program;
 use crate::run::args::{BusArg, EngineArg};
 use anyhow::{Context, Result};
+use blockyard_bench::serve_process::ServeProcess;
 use blockyard_block::private_directory;
 use blockyard_block::specification::{DiskSpecification, Kind};
 use blockyard_command_line::usage_error::UsageError;
@@ -172,7 +173,8 @@ impl Variant {
         let mut arguments = vec![OsStr::new("--partition"), OsStr::new(&export)];
         arguments.extend(copying.then_some(OsStr::new("--copying")));
         let log = directory.path().join("log");
-        let server = ServeProcess::start(whole.to_string().as_ref(), &arguments, &log, || socket.exists())?;
+        let server =
+            ServeProcess::start(&this_program()?, whole.to_string().as_ref(), &arguments, &log, || socket.exists())?;
         Ok((DiskSpecification::of_session(&socket), (server, directory)))
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Each leads to the bytes of one partition of one file, so that all of them do the same work in the end.
 
-use crate::bench::serve_process::ServeProcess;
+use crate::bench::comparison::this_program;
 use crate::bench::yard::{PARTITION_START_BYTES, Yard};
 use anyhow::Result;
 use blockyard_bench::layer_costs::{self, OpenTarget};
+use blockyard_bench::serve_process::ServeProcess;
 use blockyard_block::layers::{MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use blockyard_block::specification::DiskSpecification;
 use std::ffi::OsStr;
@@ -93,5 +94,5 @@ fn fuse(yard: &Yard) -> Result<OpenTarget> {
 
 /// Serves the yard's file.
 fn serve(yard: &Yard, arguments: &[&OsStr], ready: impl Fn() -> bool) -> Result<ServeProcess> {
-    ServeProcess::start(yard.file().as_os_str(), arguments, &yard.log(), ready)
+    ServeProcess::start(&this_program()?, yard.file().as_os_str(), arguments, &yard.log(), ready)
 }
