@@ -12,7 +12,6 @@ const WORDS_MAX: usize = 400;
 pub(crate) struct Finished {
     pub(crate) seconds: f64,
     pub(crate) stdout: String,
-    pub(crate) stderr: String,
 }
 
 /// Runs `command` with `input` as its stdin, to its end.
@@ -36,6 +35,5 @@ pub(crate) fn run(command: &mut Command, input: &str) -> Result<Finished> {
         let words = String::from_utf8_lossy(&output.stderr[..output.stderr.len().min(WORDS_MAX)]).into_owned();
         bail!("{name} failed ({}): {}", output.status, words.trim());
     }
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(Finished { seconds, stdout: text(&output.stdout), stderr: text(&output.stderr) })
+    Ok(Finished { seconds, stdout: String::from_utf8_lossy(&output.stdout).into_owned() })
 }

@@ -20,7 +20,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("bench api", &["blockyard bench api --no-guestfish"]),
     (
         "bench posix",
-        &["blockyard bench posix", "blockyard bench posix --only randread --rounds 7 --directory /dev/shm"],
+        &["blockyard bench posix", "blockyard bench posix --over direct,mediated --only randread --rounds 9"],
     ),
     (
         "bench kbuild",
