@@ -123,6 +123,8 @@ fn what_posix_demands_of_aio_is_kept_as_by_glibc() {
         (&slow, &size, "cancel_all"),
         (&slow, &size, "suspend_until_any_is_done"),
         (&slow, &size, "sync_between_writes"),
+        (&slow, &size, "cancel_by_a_number_that_is_anothers"),
+        (&slow, &size, "suspend_on_one_whose_number_is_anothers"),
         ("mem:160M", "167772160", "longer_than_there_is_room_for"),
     ] {
         let words = [program.as_os_str(), NAME.as_ref(), size.as_ref(), case.as_ref()];

@@ -251,11 +251,6 @@ impl Requests {
         self.told.load(Ordering::Acquire) > 0
     }
 
-    /// Whether a block's request is under way.
-    pub(crate) fn has(&self, block: ControlBlock) -> bool {
-        self.is_busy() && self.state().jobs.iter().flatten().any(|job| job.block == block)
-    }
-
     /// Whether a request of a descriptor's is under way.
     pub(crate) fn has_of(&self, descriptor: c_int) -> bool {
         let state = self.state();

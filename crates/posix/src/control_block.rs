@@ -5,14 +5,18 @@ use libc::{aiocb, c_int, c_void, pid_t, sigval};
 use std::mem::zeroed;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Where glibc has what it does not show: the error and the result (bits/types/struct_aiocb.h of x86-64, which is part
-/// of its binary interface).
+/// Where glibc has what it does not show: how a request is scheduled, the error and the result
+/// (bits/types/struct_aiocb.h of x86-64, which is part of its binary interface).
+const POLICY_AT: usize = 108;
 const ERROR_AT: usize = 112;
 const RESULT_AT: usize = 120;
 /// Of a `struct sigevent`: the function and the attributes of a thread.
 const FUNCTION_AT: usize = 16;
 const ATTRIBUTES_AT: usize = 24;
 const _: () = assert!(size_of::<aiocb>() == 168);
+
+/// What is no way of scheduling: the request is none of glibc's.
+const OURS: c_int = i32::from_le_bytes(*b"disk");
 
 /// Who sends a signal: asynchronous I/O (asm-generic/siginfo.h).
 const SI_ASYNCIO: c_int = -4;
@@ -79,8 +83,19 @@ impl ControlBlock {
         unsafe { self.0.byte_add(RESULT_AT).cast::<isize>().read() }
     }
 
+    fn policy(&self) -> &AtomicI32 {
+        // SAFETY: as of `new`; there is such a number there.
+        unsafe { &*self.0.byte_add(POLICY_AT).cast() }
+    }
+
+    /// Whether it is under way on a disk, whatever its descriptor is open on by now.
+    pub(crate) fn is_ours(self) -> bool {
+        self.status() == libc::EINPROGRESS && self.policy().load(Ordering::Relaxed) == OURS
+    }
+
     /// It is under way.
     pub(crate) fn begin(self) {
+        self.policy().store(OURS, Ordering::Relaxed);
         self.error().store(libc::EINPROGRESS, Ordering::Release);
     }
 

@@ -84,6 +84,16 @@ pub(crate) fn is_one_waiting() -> bool {
     STATE.with(|state| state.count.get() > 0)
 }
 
+/// Whether those that wait are such as what they interrupt goes on after (`SA_RESTART`).
+pub(crate) fn all_restart() -> bool {
+    STATE.with(|state| {
+        state.waiting[..state.count.get()].iter().filter_map(Cell::get).all(|Waiting { signal, .. }| {
+            let known = KNOWN.get(signal as usize);
+            known.is_some_and(|known| known.flags.load(Ordering::Relaxed) & libc::SA_RESTART != 0)
+        })
+    })
+}
+
 impl State {
     /// Keeps a signal for later: whether there was room.
     fn keep(&self, signal: c_int, information: &siginfo_t, mask: &mut u64) -> bool {

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -221,6 +222,39 @@ static int end_reading_a_pipe(void)
 	return done;
 }
 
+/* A request on a pipe, too, whose descriptor is another file's by the time that it is under way. */
+#define LONG (1 << 18)
+
+static struct aiocb to_pipe;
+static char *written_to_pipe;
+
+static int begin_writing_to_a_pipe(int file)
+{
+	int there = 0;
+	if (pipe(pipe_ends) != 0 || !(written_to_pipe = calloc(1, LONG)))
+		return -1;
+	prepare(&to_pipe, pipe_ends[1], written_to_pipe, LONG, 0);
+	if (aio_write(&to_pipe) != 0)
+		return -1;
+	/* More than the pipe has room for: whoever writes is in the middle of it once there is something. */
+	while (ioctl(pipe_ends[0], FIONREAD, &there) == 0 && there == 0)
+		usleep(500);
+	return dup2(file, pipe_ends[1]) == pipe_ends[1] ? 0 : -1;
+}
+
+static void *reads_from_the_pipe(void *wait)
+{
+	static char bytes[LONG];
+	usleep(wait ? 400000 : 0);
+	for (size_t left = sizeof bytes; left > 0;) {
+		ssize_t count = read(pipe_ends[0], bytes, left);
+		if (count <= 0)
+			return NULL;
+		left -= count;
+	}
+	return bytes;
+}
+
 /* aio_cancel */
 
 static void cancel_one(int file)
@@ -332,6 +366,27 @@ static void cancel_of_another(int file)
 	DEMAND(aio_cancel(other, NULL) == AIO_ALLDONE);
 	close(other);
 	DEMAND(aio_return(&blocks[0]) == BYTES);
+}
+
+static void cancel_by_a_number_that_is_anothers(int file)
+{
+	int other = dup(file);
+	DEMAND(begin_writing_to_a_pipe(file) == 0);
+	DEMAND(aio_cancel(pipe_ends[1], &to_pipe) == AIO_NOTCANCELED && aio_error(&to_pipe) == EINPROGRESS);
+	DEMAND(reads_from_the_pipe(NULL) && ended(&to_pipe, LONG));
+	DEMAND(aio_cancel(pipe_ends[1], &to_pipe) == AIO_ALLDONE);
+	free(written_to_pipe);
+	prepare_all(other, COUNT, LIO_READ);
+	for (int i = 0; i < COUNT; i++)
+		DEMAND(aio_read(&blocks[i]) == 0);
+	DEMAND(dup2(pipe_ends[0], other) == other);
+	/* What is said to be done is. */
+	for (int i = COUNT - 1; i >= 0; i--) {
+		int answer = aio_cancel(other, &blocks[i]), error = aio_error(&blocks[i]);
+		DEMAND(answer == AIO_NOTCANCELED || (answer == AIO_CANCELED ? error == ECANCELED : error == 0));
+		DEMAND(error_of(&blocks[i]) == (answer == AIO_CANCELED ? ECANCELED : 0));
+	}
+	close(other), close(pipe_ends[0]), close(pipe_ends[1]);
 }
 
 static void cancel_without_descriptor(int file)
@@ -1035,6 +1090,64 @@ static void suspend_until_a_signal(int file)
 	DEMAND(end_reading_a_pipe());
 }
 
+/* What a handler does that was set to have calls go on: in the end, it lets the request on the pipe end. */
+static void lets_the_pipe_go(int number)
+{
+	(void)number;
+	if (++signals == 5 && write(pipe_ends[1], "12345678", sizeof piped) != sizeof piped)
+		abort();
+}
+
+static void suspend_goes_on_after_a_signal(int file)
+{
+	struct itimerval often = { { 0, 2000 }, { 0, 2000 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct sigaction action = { .sa_handler = lets_the_pipe_go, .sa_flags = SA_RESTART };
+	struct timespec minute = { 60, 0 };
+	for (int timed = 0; timed < 2; timed++) {
+		signals = 0;
+		sigaction(SIGALRM, &action, NULL);
+		DEMAND(begin_reading_a_pipe() == 0);
+		prepare_all(file, 1, LIO_READ);
+		DEMAND(aio_read(&blocks[0]) == 0);
+		DEMAND(setitimer(ITIMER_REAL, &often, NULL) == 0);
+		/* Beside a request that has ended, the first alone decides. */
+		DEMAND(error_of(&blocks[0]) == 0);
+		const struct aiocb *waited[1] = { &from_pipe };
+		errno = 0;
+		int answer = aio_suspend(waited, 1, timed ? &minute : NULL);
+		say("%s%d %s", timed ? ", " : "", answer, error_name(errno));
+		DEMAND(timed ? answer == -1 && errno == EINTR : answer == 0 && signals >= 5);
+		while (signals < 5)
+			usleep(500);
+		DEMAND(setitimer(ITIMER_REAL, &never, NULL) == 0);
+		DEMAND(ended(&blocks[0], BYTES) && ended(&from_pipe, sizeof piped));
+		close(pipe_ends[0]), close(pipe_ends[1]);
+	}
+}
+
+static void suspend_on_one_whose_number_is_anothers(int file)
+{
+	const struct aiocb *waited[1] = { &to_pipe };
+	struct timespec minute = { 60, 0 };
+	pthread_t reader;
+	void *read_all;
+	DEMAND(begin_writing_to_a_pipe(file) == 0);
+	prepare_all(file, COUNT, LIO_READ);
+	for (int i = 0; i < COUNT; i++)
+		DEMAND(aio_read(&blocks[i]) == 0);
+	DEMAND(aio_error(&to_pipe) == EINPROGRESS);
+	DEMAND(pthread_create(&reader, NULL, reads_from_the_pipe, &to_pipe) == 0);
+	time_t start = time(NULL);
+	DEMAND(aio_suspend(waited, 1, &minute) == 0 && ended(&to_pipe, LONG));
+	/* Not because its time was over. */
+	DEMAND(time(NULL) - start < minute.tv_sec - 1);
+	for (int i = 0; i < COUNT; i++)
+		DEMAND(ended(&blocks[i], BYTES));
+	DEMAND(pthread_join(reader, &read_all) == 0 && read_all);
+	close(pipe_ends[0]), close(pipe_ends[1]);
+	free(written_to_pipe);
+}
+
 static void suspend_for_wrong_times(int file)
 {
 	static const struct timespec times[] = { { 0, -1 }, { -1, 0 } };
@@ -1339,6 +1452,45 @@ static void list_is_wrong(int file)
 	DEMAND(has(0, before, sizeof before));
 }
 
+static void list_goes_on_after_a_signal(int file)
+{
+	struct itimerval often = { { 0, 2000 }, { 0, 2000 } }, never = { { 0, 0 }, { 0, 0 } };
+	struct sigaction action = { .sa_handler = lets_the_pipe_go, .sa_flags = SA_RESTART };
+	signals = 0;
+	sigaction(SIGALRM, &action, NULL);
+	DEMAND(pipe(pipe_ends) == 0);
+	prepare_all(file, COUNT, LIO_READ);
+	prepare(&from_pipe, pipe_ends[0], piped, sizeof piped, 0);
+	from_pipe.aio_lio_opcode = LIO_READ;
+	list[0] = &from_pipe;
+	DEMAND(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	int answer = lio_listio(LIO_WAIT, list, COUNT, NULL);
+	DEMAND(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	DEMAND(answer == 0 && signals >= 5 && aio_error(&from_pipe) == 0 && aio_return(&from_pipe) == sizeof piped);
+	for (int i = 1; i < COUNT; i++)
+		DEMAND(aio_error(list[i]) == 0 && aio_return(list[i]) == BYTES);
+	close(pipe_ends[0]), close(pipe_ends[1]);
+}
+
+/* The last of all: glibc's list, which the call has left behind, is on a stack that others use, and so the request on
+ * the pipe is not to end. */
+static void list_waits_until_a_signal(int file)
+{
+	struct itimerval often = { { 0, 2000 }, { 0, 2000 } }, never = { { 0, 0 }, { 0, 0 } };
+	listen_for(SIGALRM);
+	DEMAND(pipe(pipe_ends) == 0);
+	prepare(&from_pipe, pipe_ends[0], piped, sizeof piped, 0);
+	from_pipe.aio_lio_opcode = LIO_READ;
+	prepare_all(file, 1, LIO_READ);
+	list[1] = &from_pipe;
+	DEMAND(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	errno = 0;
+	int answer = lio_listio(LIO_WAIT, list, 2, NULL), error = errno;
+	DEMAND(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	DEMAND(answer == -1 && error == EINTR && signals > 0);
+	DEMAND(aio_error(&from_pipe) == EINPROGRESS);
+}
+
 /* Of a file that is long enough: more than a disk has room for at a time. */
 static void longer_than_there_is_room_for(int file)
 {
@@ -1357,8 +1509,8 @@ static void longer_than_there_is_room_for(int file)
 static const struct { const char *name; void (*demand)(int file); } cases[] = {
 #define CASE(function) { #function, function }
 	CASE(cancel_one), CASE(cancel_all), CASE(cancel_tells), CASE(cancel_leaves_blocks), CASE(cancel_of_a_pipe),
-	CASE(cancel_when_done), CASE(cancel_of_nothing), CASE(cancel_of_another), CASE(cancel_without_descriptor),
-	CASE(error_is_the_requests), CASE(error_of_many), CASE(error_under_way), CASE(error_of_no_request),
+	CASE(cancel_when_done), CASE(cancel_of_nothing), CASE(cancel_of_another), CASE(cancel_by_a_number_that_is_anothers),
+	CASE(cancel_without_descriptor),	CASE(error_is_the_requests), CASE(error_of_many), CASE(error_under_way), CASE(error_of_no_request),
 	CASE(return_is_the_requests), CASE(return_twice), CASE(return_of_no_request), CASE(block_is_used_again),
 	CASE(sync_ends), CASE(sync_between_writes), CASE(sync_of_nothing), CASE(sync_ignores_members), CASE(sync_tells),
 	CASE(sync_without_descriptor), CASE(sync_where_nobody_may_write), CASE(sync_by_other_operations),
@@ -1370,11 +1522,12 @@ static const struct { const char *name; void (*demand)(int file); } cases[] = {
 	CASE(told_by_a_signal_that_is_blocked), CASE(told_of_what_fails), CASE(told_by_threads),
 	CASE(suspend_until_one_is_done), CASE(suspend_until_any_is_done), CASE(suspend_on_what_is_done),
 	CASE(suspend_on_both_kinds), CASE(suspend_on_nothing), CASE(suspend_until_a_timeout), CASE(suspend_until_a_signal),
+	CASE(suspend_goes_on_after_a_signal), CASE(suspend_on_one_whose_number_is_anothers),
 	CASE(suspend_for_wrong_times), CASE(suspend_of_several_threads), CASE(list_waits), CASE(list_does_not_wait),
 	CASE(list_tells_by_a_signal), CASE(list_tells_by_a_thread), CASE(list_and_its_requests_tell), CASE(list_has_gaps),
 	CASE(list_does_nothing), CASE(list_reads_and_writes), CASE(list_of_several_files), CASE(list_has_an_unknown_operation),
 	CASE(list_has_one_that_fails), CASE(list_has_the_errors_of_its_requests), CASE(list_of_many), CASE(list_is_wrong),
-	CASE(longer_than_there_is_room_for),
+	CASE(longer_than_there_is_room_for), CASE(list_goes_on_after_a_signal), CASE(list_waits_until_a_signal),
 };
 
 int main(int count, char **arguments)

@@ -6,7 +6,7 @@ use crate::connection::{self, Connection, start_thread};
 use crate::control_block::{ControlBlock, Notice};
 use crate::errno::{Errno, answer_int};
 use crate::next::{calls, own};
-use crate::signals::{Busy, is_one_waiting};
+use crate::signals::{Busy, all_restart, is_one_waiting};
 use crate::table;
 use crate::transfer::Ends;
 use libc::{aiocb, c_int, sigevent, timespec};
@@ -141,14 +141,26 @@ impl List<'_> {
     }
 }
 
-/// Waits until a block of these is done, or `deadline`: whether one is. May be called in a signal handler: it allocates
-/// nothing.
+/// Waits until a block of these is done, or `deadline`: whether one is. Signals come meanwhile. May be called in a
+/// signal handler: it allocates nothing.
 fn suspended(list: List<'_>, deadline: Option<Instant>) -> Result<bool, Errno> {
+    loop {
+        let _busy = Busy::enter();
+        match suspended_once(list, deadline) {
+            // As in glibc, whose waiting without a time is one that the kernel goes on with.
+            Err(Errno(libc::EINTR)) if deadline.is_none() && all_restart() => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// The same, until a signal comes.
+fn suspended_once(list: List<'_>, deadline: Option<Instant>) -> Result<bool, Errno> {
     let is_done = || list.blocks().next().is_none() || list.blocks().any(|block| block.status() != libc::EINPROGRESS);
     if is_done() {
         return Ok(true);
     }
-    let all_ours = list.blocks().all(|block| table::find(block.descriptor()).is_some());
+    let all_ours = list.blocks().all(ControlBlock::is_ours);
     let made = connection::all().filter_map(|connection| Some((connection, connection.requests_made()?)));
     let mut busy = made.filter(|(_, requests)| requests.is_busy());
     if let (true, Some((connection, requests)), None) = (all_ours, busy.next(), busy.next()) {
@@ -171,7 +183,7 @@ fn suspended(list: List<'_>, deadline: Option<Instant>) -> Result<bool, Errno> {
 
 /// Makes the requests of a list, and waits for all of them or has somebody told.
 fn made_of_list(list: List<'_>, mode: c_int, event: *const sigevent) -> Result<c_int, Errno> {
-    let _busy = Busy::enter();
+    let busy = Busy::enter();
     let waits = match mode {
         libc::LIO_WAIT => true,
         libc::LIO_NOWAIT => false,
@@ -227,6 +239,7 @@ fn made_of_list(list: List<'_>, mode: c_int, event: *const sigevent) -> Result<c
         let _ = start_thread(theirs_end);
     }
     less();
+    drop(busy);
     if waits {
         for block in &blocks {
             while block.status() == libc::EINPROGRESS {
@@ -243,22 +256,28 @@ fn made_of_list(list: List<'_>, mode: c_int, event: *const sigevent) -> Result<c
 
 /// What aio_cancel(3) can do: what the disk has, it does.
 fn cancelled(descriptor: c_int, block: *mut aiocb) -> Option<Result<c_int, Errno>> {
-    let open = table::find(descriptor)?;
-    Some(OpenDisk::of(open).and_then(|disk| {
+    // SAFETY: the program's, as of aio_cancel(3).
+    let block = (!block.is_null()).then(|| unsafe { ControlBlock::new(block) });
+    // What either of us has begun, it knows of, whatever the descriptor is open on by now.
+    let on_disk = match block {
+        Some(block) if block.status() == libc::EINPROGRESS => block.is_ours(),
+        _ => table::find(descriptor).is_some(),
+    };
+    on_disk.then(|| {
         look();
-        let under_way = match block.is_null() {
-            true => disk.connection.requests_made().is_some_and(|requests| requests.has_of(descriptor)),
-            false => {
-                // SAFETY: the program's, as of aio_cancel(3).
-                let block = unsafe { ControlBlock::new(block) };
-                if block.descriptor() != descriptor {
-                    return Err(Errno(libc::EINVAL));
-                }
-                block.status() == libc::EINPROGRESS
-            }
+        let is_under_way = match block {
+            Some(block) if block.descriptor() != descriptor => return Err(Errno(libc::EINVAL)),
+            Some(block) => block.is_ours(),
+            None => has_under_way(descriptor),
         };
-        Ok(if under_way { libc::AIO_NOTCANCELED } else { libc::AIO_ALLDONE })
-    }))
+        Ok(if is_under_way { libc::AIO_NOTCANCELED } else { libc::AIO_ALLDONE })
+    })
+}
+
+/// Whether a request that was made with a descriptor is under way.
+fn has_under_way(descriptor: c_int) -> bool {
+    let _busy = Busy::enter();
+    connection::all().any(|connection| connection.requests_made().is_some_and(|made| made.has_of(descriptor)))
 }
 
 /// A time from now on, as of aio_suspend(3).
@@ -273,7 +292,6 @@ fn deadline(timeout: *const timespec) -> Result<Option<Instant>, Errno> {
 }
 
 fn suspended_list(list: List<'_>, timeout: *const timespec) -> Result<c_int, Errno> {
-    let _busy = Busy::enter();
     match suspended(list, deadline(timeout)?)? {
         true => Ok(0),
         false => Err(Errno(libc::EAGAIN)),
@@ -285,17 +303,9 @@ fn has_ours(list: &Result<List<'_>, Errno>) -> bool {
     list.as_ref().map_or(true, |list| list.blocks().any(|block| table::find(block.descriptor()).is_some()))
 }
 
-/// Whether a request that is waited for is on a disk. Its descriptor may be closed already.
+/// Whether a request that is waited for is on a disk.
 fn has_ours_under_way(list: &Result<List<'_>, Errno>) -> bool {
-    let is_known = |block: ControlBlock| {
-        block.status() == libc::EINPROGRESS
-            && connection::all()
-                .any(|connection| connection.requests_made().is_some_and(|requests| requests.has(block)))
-    };
-    has_ours(list) || {
-        let _busy = Busy::enter();
-        list.as_ref().is_ok_and(|list| list.blocks().any(is_known))
-    }
+    list.as_ref().map_or(true, |list| list.blocks().any(ControlBlock::is_ours))
 }
 
 calls! {
