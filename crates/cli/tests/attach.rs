@@ -156,6 +156,18 @@ fn a_signal_in_the_middle_of_a_call_may_read_and_not_come_back() {
     }
 }
 
+/// By glibc of a file, and of a disk.
+#[test]
+fn threads_that_are_cancelled_leave_the_disk_to_others() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_cancelled", &["-lrt"]);
+    let disk = yard.random("disk.img", BYTES, 27);
+    let size = BYTES.to_string();
+    run(Command::new(&program).arg(&disk).arg(&size)).succeeded();
+    let words = [program.as_os_str(), NAME.as_ref(), size.as_ref()];
+    run_without_leftovers(&mut on_disk(&disk, words)).succeeded();
+}
+
 #[test]
 fn a_program_that_is_linked_to_the_library_attaches_by_itself() {
     let yard = Yard::new();

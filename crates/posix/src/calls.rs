@@ -14,7 +14,7 @@ mod waits;
 use crate::connection::{self, Connection};
 use crate::description::{self, Mapped};
 use crate::errno::Errno;
-use crate::signals::Busy;
+use crate::signals::{Busy, cancellation_point};
 use crate::table::{self, Open};
 use crate::transfer::Ends;
 use libc::c_int;
@@ -68,6 +68,10 @@ impl OpenDisk {
 /// The disk that a descriptor is open on, if it is on one.
 #[inline]
 fn disk(descriptor: c_int) -> Option<Result<OpenDisk, Errno>> {
+    if !table::has(descriptor) {
+        return None;
+    }
+    cancellation_point();
     table::find(descriptor).map(OpenDisk::of)
 }
 

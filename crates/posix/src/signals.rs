@@ -4,7 +4,8 @@
 //!
 //! A handler may do all that the kernel lets it do in the middle of a read(2): read by itself, and leave for good
 //! (siglongjmp(3)). Here the thread may hold a lock then. So a signal that comes while it is [`Busy`] waits until it is
-//! not: that costs nothing where none comes.
+//! not: that costs nothing where none comes. For the same reason, a thread is not cancelled (pthread_cancel(3)) while it
+//! is: what this library calls of libc is not where its calls say that they may end so ([`cancellation_point`]).
 
 use crate::guarded;
 use crate::next::own;
@@ -14,6 +15,13 @@ use std::cell::Cell;
 use std::mem::{transmute, zeroed};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering, compiler_fence};
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    fn pthread_testcancel();
+}
+
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
 /// What the program does about a signal (`sa_sigaction`, `sa_flags`).
 struct Known {
@@ -45,11 +53,19 @@ struct State {
     waiting: [Cell<Option<Waiting>>; WAITING_MAX],
     /// The signals that the program has blocked.
     mask: Cell<u64>,
+    /// Whether it may be cancelled, as the program has it.
+    cancellation: Cell<c_int>,
 }
 
 thread_local! {
     static STATE: State = const {
-        State { depth: Cell::new(0), count: Cell::new(0), waiting: [const { Cell::new(None) }; WAITING_MAX], mask: Cell::new(0) }
+        State {
+            depth: Cell::new(0),
+            count: Cell::new(0),
+            waiting: [const { Cell::new(None) }; WAITING_MAX],
+            mask: Cell::new(0),
+            cancellation: Cell::new(0),
+        }
     };
 }
 
@@ -59,9 +75,29 @@ pub(crate) struct Busy(());
 impl Busy {
     #[inline]
     pub(crate) fn enter() -> Self {
-        STATE.with(|state| state.depth.set(state.depth.get() + 1));
-        compiler_fence(Ordering::SeqCst);
+        STATE.with(|state| {
+            state.depth.set(state.depth.get() + 1);
+            compiler_fence(Ordering::SeqCst);
+            if state.depth.get() == 1 {
+                // SAFETY: there is room for what was.
+                unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, state.cancellation.as_ptr()) };
+            }
+        });
         Self(())
+    }
+}
+
+impl Busy {
+    /// The same as [`cancellation_point`], for one who has nothing else.
+    pub(crate) fn cancellation_point(&self) {
+        STATE.with(|state| {
+            // SAFETY: as the program has it, and as it was.
+            unsafe {
+                pthread_setcancelstate(state.cancellation.get(), null_mut());
+                pthread_testcancel();
+                pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, null_mut());
+            }
+        });
     }
 }
 
@@ -70,6 +106,10 @@ impl Drop for Busy {
     fn drop(&mut self) {
         compiler_fence(Ordering::SeqCst);
         STATE.with(|state| {
+            if state.depth.get() == 1 {
+                // SAFETY: as it was.
+                unsafe { pthread_setcancelstate(state.cancellation.get(), null_mut()) };
+            }
             state.depth.set(state.depth.get() - 1);
             compiler_fence(Ordering::SeqCst);
             if state.count.get() > 0 && state.depth.get() == 0 {
@@ -77,6 +117,13 @@ impl Drop for Busy {
             }
         });
     }
+}
+
+/// Where a thread may end that somebody has cancelled: it must not have anything yet.
+#[inline]
+pub(crate) fn cancellation_point() {
+    // SAFETY: the caller's frames have nothing to be dropped.
+    unsafe { pthread_testcancel() };
 }
 
 /// Whether a signal waits for this thread.

@@ -85,6 +85,12 @@ fn entry(number: u32) -> Option<&'static Entry> {
     Some(&chunk(&ENTRIES, index)?[index % CHUNK])
 }
 
+/// Whether a descriptor is open on a disk.
+#[inline]
+pub(crate) fn has(descriptor: c_int) -> bool {
+    word(descriptor).is_some_and(|word| word.load(Ordering::Acquire) != 0)
+}
+
 /// What a descriptor is open on, if that is a disk.
 #[inline]
 pub(crate) fn find(descriptor: c_int) -> Option<Open> {

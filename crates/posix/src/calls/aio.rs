@@ -6,7 +6,7 @@ use crate::connection::{self, Connection, start_thread};
 use crate::control_block::{ControlBlock, Notice};
 use crate::errno::{Errno, answer_int};
 use crate::next::{calls, own};
-use crate::signals::{Busy, all_restart, is_one_waiting};
+use crate::signals::{Busy, all_restart, cancellation_point, is_one_waiting};
 use crate::table;
 use crate::transfer::Ends;
 use libc::{aiocb, c_int, sigevent, timespec};
@@ -144,9 +144,10 @@ impl List<'_> {
 /// Waits until a block of these is done, or `deadline`: whether one is. Signals come meanwhile. May be called in a
 /// signal handler: it allocates nothing.
 fn suspended(list: List<'_>, deadline: Option<Instant>) -> Result<bool, Errno> {
+    cancellation_point();
     loop {
-        let _busy = Busy::enter();
-        match suspended_once(list, deadline) {
+        let busy = Busy::enter();
+        match suspended_once(list, deadline, &busy) {
             // As in glibc, whose waiting without a time is one that the kernel goes on with.
             Err(Errno(libc::EINTR)) if deadline.is_none() && all_restart() => {}
             answer => return answer,
@@ -155,15 +156,15 @@ fn suspended(list: List<'_>, deadline: Option<Instant>) -> Result<bool, Errno> {
 }
 
 /// The same, until a signal comes.
-fn suspended_once(list: List<'_>, deadline: Option<Instant>) -> Result<bool, Errno> {
+fn suspended_once(list: List<'_>, deadline: Option<Instant>, busy: &Busy) -> Result<bool, Errno> {
     let is_done = || list.blocks().next().is_none() || list.blocks().any(|block| block.status() != libc::EINPROGRESS);
     if is_done() {
         return Ok(true);
     }
     let all_ours = list.blocks().all(ControlBlock::is_ours);
     let made = connection::all().filter_map(|connection| Some((connection, connection.requests_made()?)));
-    let mut busy = made.filter(|(_, requests)| requests.is_busy());
-    if let (true, Some((connection, requests)), None) = (all_ours, busy.next(), busy.next()) {
+    let mut in_use = made.filter(|(_, requests)| requests.is_busy());
+    if let (true, Some((connection, requests)), None) = (all_ours, in_use.next(), in_use.next()) {
         return requests.wait(connection, deadline, is_done);
     }
     loop {
@@ -177,6 +178,8 @@ fn suspended_once(list: List<'_>, deadline: Option<Instant>) -> Result<bool, Err
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Ok(false);
         }
+        // What is not ours may never end.
+        busy.cancellation_point();
         thread::sleep(OFTEN);
     }
 }
@@ -261,7 +264,7 @@ fn cancelled(descriptor: c_int, block: *mut aiocb) -> Option<Result<c_int, Errno
     // What either of us has begun, it knows of, whatever the descriptor is open on by now.
     let on_disk = match block {
         Some(block) if block.status() == libc::EINPROGRESS => block.is_ours(),
-        _ => table::find(descriptor).is_some(),
+        _ => table::has(descriptor),
     };
     on_disk.then(|| {
         look();

@@ -264,7 +264,7 @@ fn has_storage(disk: OpenDisk, offset: i64, length: i64) -> Result<(), Errno> {
 const COPIED_BYTES_MAX: usize = 1 << 20;
 
 fn is_about_disk(from: c_int, to: c_int) -> bool {
-    table::find(from).is_some() || table::find(to).is_some()
+    table::has(from) || table::has(to)
 }
 
 /// # Safety

@@ -66,7 +66,7 @@ calls! {
     fn [mmap, mmap64](
         address: *mut c_void, length: usize, protection: c_int, flags: c_int, descriptor: c_int, offset: i64
     ) -> *mut c_void |own| {
-        if flags & libc::MAP_ANONYMOUS == 0 && table::find(descriptor).is_some() { no_mapping() } else { own() }
+        if flags & libc::MAP_ANONYMOUS == 0 && table::has(descriptor) { no_mapping() } else { own() }
     }
     fn [vfork]() -> libc::pid_t |_own| {
         // A child that shares its parent's memory would change what its parent's descriptors are: it has memory of its

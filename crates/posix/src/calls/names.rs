@@ -5,7 +5,7 @@ use crate::description::{self, Mapped};
 use crate::errno::{Errno, answer_int};
 use crate::guarded::{get, put};
 use crate::next::calls;
-use crate::signals::Busy;
+use crate::signals::{Busy, cancellation_point};
 use crate::table::Open;
 use crate::{connection, locks, setup, stat};
 use libc::{c_char, c_int, c_uint, mode_t};
@@ -110,6 +110,7 @@ pub(super) fn opened(number: usize, flags: c_int) -> Result<c_int, Errno> {
     if flags & libc::O_DIRECTORY != 0 {
         return Err(Errno(libc::ENOTDIR));
     }
+    cancellation_point();
     let _busy = Busy::enter();
     let connection = connection::to(number)?;
     if connection.geometry.read_only && flags & libc::O_ACCMODE != libc::O_RDONLY {

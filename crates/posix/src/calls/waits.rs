@@ -71,11 +71,11 @@ fn polled(
     }
     // SAFETY: the program's, as of poll(2).
     let list = unsafe { slice::from_raw_parts_mut(list, count as usize) };
-    if list.iter().all(|one| table::find(one.fd).is_none()) {
+    if list.iter().all(|one| !table::has(one.fd)) {
         return wait();
     }
     // Those of disks are nothing to the kernel meanwhile, which takes none that are negative.
-    let disks = list.iter_mut().filter(|one| table::find(one.fd).is_some());
+    let disks = list.iter_mut().filter(|one| table::has(one.fd));
     let mut is_ready = false;
     let hidden: Vec<(*mut pollfd, c_int)> = disks
         .map(|one| {
@@ -114,7 +114,7 @@ fn selected(count: c_int, sets: [*mut fd_set; 3], wait: impl FnOnce() -> c_int, 
     let mut hidden = Vec::new();
     for descriptor in 0..count {
         for (kind, set) in sets.into_iter().enumerate() {
-            if has(set, descriptor) && table::find(descriptor).is_some() {
+            if has(set, descriptor) && table::has(descriptor) {
                 hidden.push((kind, set, descriptor));
             }
         }
