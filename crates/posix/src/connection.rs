@@ -5,7 +5,7 @@ use crate::aio::Requests;
 use crate::behind::Behind;
 use crate::errno::Errno;
 use crate::locks;
-use crate::names::NAMES_MAX;
+use crate::names::{NAMES_MAX, beside};
 use crate::own;
 use crate::setup::{Inside, disk};
 use crate::signals::Busy;
@@ -140,7 +140,7 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         ahead: Ahead::default(),
         behind: Behind::default(),
         locks,
-        description_locks: beside(&named.disk, locks::OF_DESCRIPTIONS),
+        description_locks: named.description_locks(),
         has_locked: AtomicBool::new(false),
         channels,
         turn: AtomicUsize::new(0),
@@ -148,11 +148,6 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         has_teller: AtomicBool::new(false),
         whole_blocks: RwLock::new(()),
     })
-}
-
-/// What may lie beside a disk's socket.
-fn beside(disk: &str, ending: &str) -> Option<PathBuf> {
-    disk.strip_prefix("session:").map(|socket| PathBuf::from(format!("{socket}{ending}")))
 }
 
 /// The file of a disk's locks, which has the page of its writers, too: if whoever serves it has made one.

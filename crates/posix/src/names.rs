@@ -1,10 +1,12 @@
 //! Which names are disks.
 
 use crate::guarded::get;
+use crate::locks;
 use blockyard_block::specification::DiskSpecification;
 use libc::c_char;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// The variable of the environment that says so: `DISK=NAME`, one on each line. A disk is what the command line takes
 /// for one; a name has no `=` in it.
@@ -36,11 +38,21 @@ impl Named {
         self.disk.parse::<DiskSpecification>().is_ok()
     }
 
+    /// The file of its descriptions' locks, if there may be one.
+    pub(crate) fn description_locks(&self) -> Option<PathBuf> {
+        beside(&self.disk, locks::OF_DESCRIPTIONS)
+    }
+
     /// Whether it has this name. Of the path, no byte behind the first that differs is looked at.
     pub(crate) fn is_named(&self, path: *const c_char) -> bool {
         let name = self.name.iter().chain(&[0]);
         name.enumerate().all(|(index, &byte)| get(path.cast::<u8>().wrapping_add(index)) == Ok(byte))
     }
+}
+
+/// What may lie beside a disk's socket.
+pub(crate) fn beside(disk: &str, ending: &str) -> Option<PathBuf> {
+    disk.strip_prefix("session:").map(|socket| PathBuf::from(format!("{socket}{ending}")))
 }
 
 /// What a variable says.

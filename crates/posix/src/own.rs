@@ -5,12 +5,13 @@
 //! Those of connections are gone in a child; those of locks it shares with its parent, as it does what they are locks
 //! of.
 
-use crate::locks;
+use crate::{locks, setup};
 use libc::c_int;
 use rustix::fs::{Dir, Mode, OFlags, open, readlink};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Resource, getrlimit};
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where they begin, if a process may have as many.
@@ -85,12 +86,33 @@ pub(crate) fn keep_locks(file: &OwnedFd, is_inherited: bool) -> Option<c_int> {
     OF_LOCKS.insert(descriptor).then(|| file.into_raw_fd())
 }
 
+/// From now on, programs that are executed have a file of locks, if this process has it.
+pub(crate) fn pass_locks_on(descriptor: c_int) {
+    if OF_LOCKS.has(descriptor) {
+        // SAFETY: it stays open for as long as it is one.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        // It cannot fail.
+        let _ = fcntl_setfd(descriptor, FdFlags::empty());
+    }
+}
+
 /// Takes in one that the program before this one has kept, if it is one.
 pub(crate) fn adopt_locks(descriptor: c_int) {
     let link = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new());
     if link.is_ok_and(|link| link.as_bytes().ends_with(locks::OF_DESCRIPTIONS.as_bytes())) && !OF_LOCKS.has(descriptor)
     {
         OF_LOCKS.insert(descriptor);
+    }
+}
+
+/// Closes a file of locks that the program before this one has kept of what this one has no descriptor of.
+pub(crate) fn close_stray_locks(descriptor: c_int) {
+    let Ok(link) = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new()) else { return };
+    if !OF_LOCKS.has(descriptor)
+        && setup::disks()
+            .any(|disk| disk.description_locks().is_some_and(|path| path.as_os_str().as_bytes() == link.as_bytes()))
+    {
+        crate::description::close(descriptor);
     }
 }
 

@@ -68,6 +68,10 @@ pub(crate) fn disk(number: usize) -> Option<&'static Named> {
     NAMES.get(number)?.get()
 }
 
+pub(crate) fn disks() -> impl Iterator<Item = &'static Named> {
+    NAMES[..COUNT.load(Ordering::Acquire)].iter().filter_map(OnceLock::get)
+}
+
 /// Whether there are any.
 #[inline]
 pub(crate) fn has_disks() -> bool {

@@ -4,8 +4,8 @@
 //!
 //! A handler may do all that the kernel lets it do in the middle of a read(2): read by itself, and leave for good
 //! (siglongjmp(3)). Here the thread may hold a lock then. So a signal that comes while it is [`Busy`] waits until it is
-//! not: that costs nothing where none comes. For the same reason, a thread is not cancelled (pthread_cancel(3)) while it
-//! is: what this library calls of libc is not where its calls say that they may end so ([`cancellation_point`]).
+//! not: that costs nothing where none comes. For the same reason, a thread is not cancelled (pthread_cancel(3)) while
+//! it is: what this library calls of libc is not where its calls say that they may end so ([`cancellation_point`]).
 
 use crate::guarded;
 use crate::next::own;

@@ -6,7 +6,7 @@
 
 use crate::description::Mapped;
 use crate::errno::Errno;
-use crate::users;
+use crate::{own, users};
 use libc::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -236,7 +236,9 @@ pub(crate) fn adopt_inherited() -> Vec<c_int> {
     let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let numbers = names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let numbers: Vec<c_int> = numbers.collect();
-    numbers.into_iter().filter(|&descriptor| adopt(descriptor).is_some()).collect()
+    let (disks, others): (Vec<_>, Vec<_>) = numbers.into_iter().partition(|&descriptor| adopt(descriptor).is_some());
+    others.into_iter().for_each(own::close_stray_locks);
+    disks
 }
 
 /// Takes in one that was opened elsewhere, if that is on a disk.

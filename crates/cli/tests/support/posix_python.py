@@ -3,6 +3,7 @@ done, too: both answer the same, and have the same bytes in the end. The third i
 
 import ctypes
 import errno
+import fcntl
 import io
 import mmap
 import os
@@ -211,8 +212,30 @@ def asynchronous(name):
     return seen
 
 
+def locks(name):
+    """What a child has of a descriptor that was to be closed: its lock, too."""
+    file, other = (os.open(name, os.O_RDWR) for _ in range(2))
+    fcntl.flock(file, fcntl.LOCK_EX)
+
+    def flock(descriptor, **how):
+        return subprocess.run(["flock", "-n", str(descriptor)], **how).returncode
+
+    seen = [flock(0, stdin=file), flock(0, stdin=other), flock(file, pass_fds=[file]), flock(other, pass_fds=[other])]
+    os.set_inheritable(file, True)
+    seen += [os.get_inheritable(file), flock(file, close_fds=False)]
+    # Nobody else keeps it.
+    again = os.dup(file)
+    with subprocess.Popen(["sh", "-c", "read word"], stdin=subprocess.PIPE) as child:
+        os.close(file)
+        os.close(again)
+        seen.append(flock(0, stdin=other))
+        child.stdin.close()
+    os.close(other)
+    return seen
+
+
 assert stat.S_ISBLK(os.stat(NAME).st_mode) and os.access(NAME, os.R_OK | os.W_OK) and os.path.exists(NAME)
-for what in (descriptors, file_objects, copies, others, asynchronous):
+for what in (descriptors, file_objects, copies, others, locks, asynchronous):
     on_both(what)
 with open(NAME, "r+b") as disk:
     refused(errno.ENODEV, mmap.mmap, disk.fileno(), 4096)

@@ -35,16 +35,17 @@ calls! {
         own::around(first, c_uint::MAX, |first, last| close_all(first, last, 0));
     }
     fn [dup](descriptor: c_int) -> c_int |own| {
-        duplicated(descriptor, own())
+        passed_on(duplicated(descriptor, own()))
     }
     fn [dup2](descriptor: c_int, new: c_int) -> c_int |own| {
-        duplicated_to(descriptor, new, own)
+        passed_on(duplicated_to(descriptor, new, own))
     }
     fn [dup3](descriptor: c_int, new: c_int, flags: c_int) -> c_int |own| {
-        duplicated_to(descriptor, new, own)
+        let duplicate = duplicated_to(descriptor, new, own);
+        if flags & libc::O_CLOEXEC == 0 { passed_on(duplicate) } else { duplicate }
     }
     fn [fcntl, fcntl64](descriptor: c_int, command: c_int, argument: usize) -> c_int |own| {
-        controlled(descriptor, command, argument).unwrap_or_else(|| after(descriptor, command, own()))
+        controlled(descriptor, command, argument).unwrap_or_else(|| after(descriptor, command, argument, own()))
     }
     fn [flock](descriptor: c_int, operation: c_int) -> c_int |own| {
         let locked = |disk: OpenDisk| locks::lock_all(disk.mapped.get(), operation);
@@ -55,6 +56,14 @@ calls! {
         disk(descriptor).map_or_else(own, |disk| answer_int(locked(disk)))
     }
     fn [ioctl](descriptor: c_int, request: c_ulong, argument: usize) -> c_int |own| {
+        if let libc::FIOCLEX | libc::FIONCLEX = request
+            && table::has(descriptor)
+        {
+            // What the kernel knows of the descriptor itself, it does not say by an ioctl.
+            let flags = if request == libc::FIOCLEX { libc::FD_CLOEXEC } else { 0 };
+            // SAFETY: numbers.
+            return unsafe { libc::fcntl(descriptor, libc::F_SETFD, flags) };
+        }
         disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| asked(disk, request, argument))))
     }
     fn [fstat, fstat64](descriptor: c_int, found: *mut libc::stat) -> c_int |own| {
@@ -85,6 +94,14 @@ fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 /// As [`duplicated`], to a number that the program has chosen.
 fn duplicated_to(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
     if own::is_own(to) { answer_int::<c_int>(Err(Errno(libc::EBUSY))) } else { duplicated(from, duplicate()) }
+}
+
+/// Programs that are executed have a descriptor: and so its description's locks.
+fn passed_on(descriptor: c_int) -> c_int {
+    if let Some(locks) = table::find(descriptor).and_then(|open| open.mapped().get().locks()) {
+        own::pass_locks_on(locks);
+    }
+    descriptor
 }
 
 /// Whoever closes a descriptor of a file has no record locks of it any more.
@@ -170,9 +187,17 @@ fn controlled(descriptor: c_int, command: c_int, argument: usize) -> Option<c_in
     })
 }
 
-/// Once fcntl(2) has made another descriptor, it is open on the same.
-fn after(descriptor: c_int, command: c_int, result: c_int) -> c_int {
-    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { duplicated(descriptor, result) } else { result }
+/// Once fcntl(2) has made another descriptor, it is open on the same; and who has one later may be another.
+fn after(descriptor: c_int, command: c_int, argument: usize, result: c_int) -> c_int {
+    match command {
+        libc::F_DUPFD => passed_on(duplicated(descriptor, result)),
+        libc::F_DUPFD_CLOEXEC => duplicated(descriptor, result),
+        libc::F_SETFD if result == 0 && argument & libc::FD_CLOEXEC as usize == 0 => {
+            passed_on(descriptor);
+            result
+        }
+        _ => result,
+    }
 }
 
 fn stated(disk: &OpenDisk, found: *mut libc::stat) -> Result<c_int, Errno> {
