@@ -6,8 +6,8 @@
 //! - A [`wait`](blockyard_block::Queue::wait) looks at the memory before it asks. With eight and more requests in
 //!   flight it asks for a ring after half of them, and if that does not come within [`COALESCE_TIME`], for one after
 //!   the next. With fewer, latency counts: the next one rings.
-//! - An owner that polls the descriptor itself is asked for by the two things it does just before: a reap that finds
-//!   nothing, and taking the descriptor. Both ask for a ring at the next completion.
+//! - An owner that polls the descriptor itself is asked for by the two things it does just before: taking the
+//!   descriptor and, once it has done that, a reap that finds nothing. Both ask for a ring at the next completion.
 //! - A ring is taken back where the next one is asked for, if it may have come since; and by an owner that keeps
 //!   reaping nothing though it asked: a ring may have come late.
 
@@ -36,6 +36,8 @@ pub(super) struct CompletionEvent {
     pub(super) asked: Cell<Asked>,
     /// The event may be readable.
     pub(super) rung: Cell<bool>,
+    /// The owner has the descriptor.
+    pub(super) is_held: Cell<bool>,
     /// Reaps in a row that found nothing though a ring was asked for.
     idle: Cell<u32>,
 }
@@ -43,7 +45,7 @@ pub(super) struct CompletionEvent {
 impl CompletionEvent {
     pub(super) fn new() -> Self {
         // libvhost-user rings as soon as it gets the descriptor.
-        Self { asked: Cell::new(Asked::Nothing), rung: Cell::new(true), idle: Cell::new(0) }
+        Self { asked: Cell::new(Asked::Nothing), rung: Cell::new(true), is_held: Cell::new(false), idle: Cell::new(0) }
     }
 
     /// Something has come: if a ring was asked for, it has come or will.

@@ -229,7 +229,7 @@ impl Queue for SessionQueue {
                 self.event.came();
                 break;
             }
-            if self.transfers.in_flight() == 0 || self.over {
+            if self.transfers.in_flight() == 0 || self.over || !self.event.is_held.get() {
                 break;
             }
             if self.event.asked.get() == Asked::Next && !self.event.suspect() {
@@ -248,6 +248,7 @@ impl Queue for SessionQueue {
     /// Polls readable when a completion may be ready. Take it anew before each wait for it: that is when the server is
     /// asked to ring.
     fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        self.event.is_held.set(true);
         // Who comes again without a reap in between was woken by something else, or by a ring that came late.
         if self.event.asked.get() == Asked::Next {
             self.event.rung.set(true);

@@ -3,7 +3,7 @@
 use crate::data::random_requests;
 use crate::rig::{Client, both_ways};
 use crate::verify::verify;
-use blockyard_block::{Disk, MemoryDisk};
+use blockyard_block::{Disk, MemoryDisk, Operation};
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use blockyard_session::server::{Export, Server, ServerOptions};
 use std::num::NonZeroU32;
@@ -43,6 +43,33 @@ fn many_requests_on_several_queues_do_what_a_vector_does() {
         session.wait();
         assert!(read_all(&*memory, 3 * SHARE) == shares.concat());
     }
+}
+
+/// Whoever reaps until all is there, and never sleeps, needs nobody who wakes it.
+#[test]
+fn who_does_not_sleep_is_not_rung_for() {
+    const REQUESTS: u64 = 20_000;
+    let disk = Arc::new(MemoryDisk::new(SHARE as u64, 512).unwrap());
+    let server = Server::start(&ServerOptions::default()).unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let session = server.attach(theirs, export(&disk, 1)).unwrap();
+    let disk = SessionDisk::from_stream(ours, "memory", &SessionOptions::default()).unwrap();
+    let mut client = Client::new(&disk, 64);
+    let segments = client.segments(0, 512);
+    let mut completions = Vec::with_capacity(64);
+    let (mut pushed, mut reaped) = (0, 0);
+    while reaped < REQUESTS {
+        while pushed < REQUESTS && client.queue.in_flight() < 64 {
+            client.push(Operation::Read, pushed % 1000 * 512, &segments, pushed);
+            pushed += 1;
+        }
+        client.queue.submit().unwrap();
+        client.queue.reap(&mut completions);
+        reaped += completions.drain(..).count() as u64;
+        std::thread::yield_now();
+    }
+    // The first is rung for where nobody has said anything yet.
+    assert!(session.statistics().counts.interrupts <= 1, "{:?}", session.statistics().counts);
 }
 
 /// The server ends the session under a writer that verifies, again and again.
