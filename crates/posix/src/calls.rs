@@ -8,6 +8,7 @@ mod descriptors;
 mod names;
 mod queue;
 mod signals;
+mod spawn;
 pub(crate) mod streams;
 mod waits;
 

@@ -3,7 +3,8 @@
 use crate::guarded::get;
 use crate::locks;
 use blockyard_block::specification::DiskSpecification;
-use libc::c_char;
+use libc::{c_char, c_int};
+use rustix::fs::readlink;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -24,13 +25,17 @@ pub(crate) const NAMES_MAX: usize = 64;
 pub(crate) struct Named {
     pub(crate) name: Vec<u8>,
     pub(crate) disk: String,
+    /// Where its last part begins, if it begins with a slash and ends with a part.
+    part_at: Option<usize>,
 }
 
 impl Named {
     /// `None` if no disk can be called so.
     pub(crate) fn new(disk: &[u8], name: &[u8]) -> Option<Self> {
         let disk = str::from_utf8(disk).ok().filter(|disk| !disk.is_empty())?.to_owned();
-        (!name.is_empty()).then(|| Self { name: name.to_owned(), disk })
+        let slash = name.iter().rposition(|&byte| byte == b'/').filter(|_| name.first() == Some(&b'/'));
+        let part_at = slash.map(|slash| slash + 1).filter(|&at| at < name.len());
+        (!name.is_empty()).then(|| Self { name: name.to_owned(), disk, part_at })
     }
 
     /// Whether what is called a disk can be one.
@@ -43,11 +48,38 @@ impl Named {
         beside(&self.disk, locks::OF_DESCRIPTIONS)
     }
 
-    /// Whether it has this name. Of the path, no byte behind the first that differs is looked at.
-    pub(crate) fn is_named(&self, path: *const c_char) -> bool {
-        let name = self.name.iter().chain(&[0]);
-        name.enumerate().all(|(index, &byte)| get(path.cast::<u8>().wrapping_add(index)) == Ok(byte))
+    /// Whether it has this name, which begins with `first`.
+    pub(crate) fn is_named(&self, first: u8, path: *const c_char) -> bool {
+        is_text(&self.name, first, path)
     }
+
+    /// Whether it is the file of this name, which begins with `first`, in a directory that a descriptor is open on (or
+    /// `AT_FDCWD`).
+    pub(crate) fn is_in(&self, directory: c_int, first: u8, path: *const c_char) -> bool {
+        let Some((parent, part)) = self.part_at.and_then(|at| self.name.split_at_checked(at)) else { return false };
+        is_text(part, first, path) && path_of(directory).is_some_and(|found| found == without_slash(parent))
+    }
+}
+
+/// Whether a path, which begins with `first`, is this text. Of it, no byte behind the first that differs is looked at.
+fn is_text(text: &[u8], first: u8, path: *const c_char) -> bool {
+    let mut rest = text.iter().chain(&[0]).enumerate();
+    rest.next().is_some_and(|(_, &byte)| byte == first)
+        && rest.all(|(index, &byte)| get(path.cast::<u8>().wrapping_add(index)) == Ok(byte))
+}
+
+/// The path of what a descriptor is open on, or of the working directory.
+fn path_of(directory: c_int) -> Option<Vec<u8>> {
+    let link = match directory {
+        libc::AT_FDCWD => "/proc/self/cwd".to_owned(),
+        descriptor => format!("/proc/self/fd/{descriptor}"),
+    };
+    Some(readlink(link, Vec::new()).ok()?.into_bytes())
+}
+
+/// A directory's path, which ends with a slash, as the kernel says it.
+fn without_slash(parent: &[u8]) -> &[u8] {
+    parent.strip_suffix(b"/").filter(|rest| !rest.is_empty()).unwrap_or(parent)
 }
 
 /// What may lie beside a disk's socket.

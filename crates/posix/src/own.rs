@@ -72,7 +72,7 @@ pub(crate) fn is_own(descriptor: c_int) -> bool {
 }
 
 /// Where they begin in this process.
-fn first() -> c_int {
+pub(crate) fn first() -> c_int {
     getrlimit(Resource::Nofile).current.map_or(FIRST, |limit| FIRST.min(limit * 3 / 4)) as c_int
 }
 

@@ -3,9 +3,10 @@
 use crate::aio::JOBS_MAX;
 use crate::calls::streams;
 use crate::errno::Errno;
+use crate::guarded::get;
 use crate::names::{AIO_MAX, LOOKS, NAMES_MAX, Named, VARIABLE, parse};
 use crate::{connection, signals, table};
-use libc::c_char;
+use libc::{c_char, c_int};
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -54,14 +55,16 @@ pub(crate) fn is_inside() -> bool {
     INSIDE.get() || unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } == 0 && name.starts_with(SESSIONS)
 }
 
-/// The disk that a path names, by its number.
+/// The disk that a path names, by its number; a path without a slash names one in the directory that a descriptor is
+/// open on, too, or in the working directory (`AT_FDCWD`).
 #[inline]
-pub(crate) fn find(path: *const c_char) -> Option<usize> {
-    let count = COUNT.load(Ordering::Acquire);
-    if count == 0 || INSIDE.get() {
+pub(crate) fn find(directory: c_int, path: *const c_char) -> Option<usize> {
+    if COUNT.load(Ordering::Acquire) == 0 || INSIDE.get() {
         return None;
     }
-    NAMES[..count].iter().position(|named| named.get().is_some_and(|named| named.is_named(path)))
+    let first = get(path.cast::<u8>()).ok()?;
+    let is_it = |named: &Named| named.is_named(first, path) || named.is_in(directory, first, path);
+    disks().position(is_it)
 }
 
 pub(crate) fn disk(number: usize) -> Option<&'static Named> {

@@ -29,9 +29,9 @@ def on_both(what):
     return answers[0]
 
 
-def refused(error, call, *arguments):
+def refused(error, call, *arguments, **named):
     try:
-        call(*arguments)
+        call(*arguments, **named)
     except OSError as refusal:
         assert refusal.errno == error, refusal
     else:
@@ -234,9 +234,66 @@ def locks(name):
     return seen
 
 
+def past_the_library(name):
+    """libc's own calls, which know of no disk and reach no file by its descriptor."""
+    libc = ctypes.CDLL("libc.so.6", use_errno=True)
+    libc.pread.argtypes = libc.pwrite.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64]
+    buffer = ctypes.create_string_buffer(100)
+    file = os.open(name, os.O_RDWR)
+    for call in (libc.pread, libc.pwrite):
+        assert call(file, buffer, 100, 0) == -1 and ctypes.get_errno() == errno.EBADF
+    block = ControlBlock(fildes=file, buf=ctypes.addressof(buffer), nbytes=100)
+    block.sigevent.notify = SIGEV_NONE
+    assert libc.aio_read(ctypes.byref(block)) == 0
+    while libc.aio_error(ctypes.byref(block)) == errno.EINPROGRESS:
+        libc.aio_suspend((ctypes.c_void_p * 1)(ctypes.addressof(block)), 1, None)
+    assert libc.aio_error(ctypes.byref(block)) == errno.EBADF
+    assert libc.open(name.encode(), os.O_RDWR) == -1 and ctypes.get_errno() == errno.ENOENT
+    os.close(file)
+
+
+def relative(name):
+    """By a directory and the last part of the name."""
+    parent, part = os.path.split(name)
+    directory, elsewhere = os.open(parent, os.O_PATH), os.open("/proc", os.O_PATH)
+    here = os.getcwd()
+    with os.fdopen(os.open(part, os.O_RDWR, dir_fd=directory), "r+b") as file:
+        seen = [file.read(10_000), os.pwrite(file.fileno(), b"relative", 5)]
+    seen += [os.access(part, os.W_OK, dir_fd=directory), stat.S_IFMT(os.stat(part, dir_fd=directory).st_mode) != 0]
+    refused(errno.ENOENT, os.open, part, os.O_RDONLY, dir_fd=elsewhere)
+    refused(errno.ENOENT, os.open, part + "x", os.O_RDONLY, dir_fd=directory)
+    refused(errno.ENOENT, os.open, part[:-1], os.O_RDONLY, dir_fd=directory)
+    os.chdir(parent)
+    with open(part, "rb") as file:
+        seen.append(file.read(10_000))
+    os.chdir("/proc")
+    refused(errno.ENOENT, os.open, part, os.O_RDONLY)
+    os.chdir(here)
+    os.close(directory)
+    os.close(elsewhere)
+    return seen
+
+
+def spawned(name):
+    """What posix_spawn opens for a child."""
+    before = sorted(os.listdir("/proc/self/fd"))
+    reading, writing = os.pipe()
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, name, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, writing, 1),
+    ]
+    child = os.posix_spawn("/bin/sh", ["sh", "-c", "head -c 100; flock -n 0 && echo locked"], os.environ, file_actions=actions)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        seen = [pipe.read()]
+    assert os.waitpid(child, 0) == (child, 0) and sorted(os.listdir("/proc/self/fd")) == before
+    return seen
+
+
 assert stat.S_ISBLK(os.stat(NAME).st_mode) and os.access(NAME, os.R_OK | os.W_OK) and os.path.exists(NAME)
-for what in (descriptors, file_objects, copies, others, locks, asynchronous):
+for what in (descriptors, file_objects, copies, others, locks, relative, spawned, asynchronous):
     on_both(what)
+past_the_library(NAME)
 with open(NAME, "r+b") as disk:
     refused(errno.ENODEV, mmap.mmap, disk.fileno(), 4096)
     refused(errno.EINVAL, disk.truncate, 4096)

@@ -18,10 +18,10 @@ calls! {
         disk_named(path).map_or_else(own, |number| answer_int(opened(number, flags)))
     }
     fn [openat, openat64](directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int |own| {
-        disk_named(path).map_or_else(own, |number| answer_int(opened(number, flags)))
+        disk_in(directory, path).map_or_else(own, |number| answer_int(opened(number, flags)))
     }
     fn [__openat_2, __openat64_2](directory: c_int, path: *const c_char, flags: c_int) -> c_int |own| {
-        disk_named(path).map_or_else(own, |number| answer_int(opened(number, flags)))
+        disk_in(directory, path).map_or_else(own, |number| answer_int(opened(number, flags)))
     }
     fn [creat, creat64](path: *const c_char, mode: mode_t) -> c_int |own| {
         disk_named(path).map_or_else(own, |number| answer_int(opened(number, CREAT)))
@@ -56,24 +56,24 @@ calls! {
         disk_named(path).map_or_else(own, |number| answer_int(accessed(number, mode)))
     }
     fn [faccessat](directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int |own| {
-        disk_named(path).map_or_else(own, |number| answer_int(accessed(number, mode)))
+        disk_in(directory, path).map_or_else(own, |number| answer_int(accessed(number, mode)))
     }
     fn [unlink, remove](path: *const c_char) -> c_int |own| {
         disk_named(path).map_or_else(own, |_| answer_int(BUSY))
     }
     fn [unlinkat](directory: c_int, path: *const c_char, flags: c_int) -> c_int |own| {
-        disk_named(path).map_or_else(own, |_| answer_int(BUSY))
+        disk_in(directory, path).map_or_else(own, |_| answer_int(BUSY))
     }
     fn [rename](from: *const c_char, to: *const c_char) -> c_int |own| {
         disk_named(from).or_else(|| disk_named(to)).map_or_else(own, |_| answer_int(BUSY))
     }
     fn [renameat](from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char) -> c_int |own| {
-        disk_named(from).or_else(|| disk_named(to)).map_or_else(own, |_| answer_int(BUSY))
+        disk_in(from_at, from).or_else(|| disk_in(to_at, to)).map_or_else(own, |_| answer_int(BUSY))
     }
     fn [renameat2](
         from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char, flags: c_uint
     ) -> c_int |own| {
-        disk_named(from).or_else(|| disk_named(to)).map_or_else(own, |_| answer_int(BUSY))
+        disk_in(from_at, from).or_else(|| disk_in(to_at, to)).map_or_else(own, |_| answer_int(BUSY))
     }
     fn [truncate, truncate64](path: *const c_char, length: i64) -> c_int |own| {
         disk_named(path).map_or_else(own, |_| answer_int(NO_FILE))
@@ -90,7 +90,13 @@ const NO_FILE: Result<c_int, Errno> = Err(Errno(libc::EINVAL));
 /// The number of the disk that a path names.
 #[inline]
 pub(super) fn disk_named(path: *const c_char) -> Option<usize> {
-    if path.is_null() { None } else { setup::find(path) }
+    disk_in(libc::AT_FDCWD, path)
+}
+
+/// The same of a path that may be one in a directory.
+#[inline]
+fn disk_in(directory: c_int, path: *const c_char) -> Option<usize> {
+    if path.is_null() { None } else { setup::find(directory, path) }
 }
 
 /// The same, where a call may name a descriptor (`AT_EMPTY_PATH`).
@@ -99,7 +105,7 @@ fn disk_at(directory: c_int, path: *const c_char, flags: c_int) -> Option<Result
     if flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
         return Some(disk(directory)?.map(|disk| disk.number));
     }
-    disk_named(path).map(Ok)
+    disk_in(directory, path).map(Ok)
 }
 
 /// Opens a disk, as open(2) does.

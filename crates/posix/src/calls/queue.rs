@@ -64,7 +64,7 @@ unsafe extern "C" fn blockyard_disk_open(
         if disk.is_null() {
             return Err(wrong("no disk is named"));
         }
-        let attached = setup::find(disk).and_then(setup::disk);
+        let attached = setup::find(libc::AT_FDCWD, disk).and_then(setup::disk);
         // SAFETY: the caller's.
         let said = || unsafe { CStr::from_ptr(disk) }.to_str().map_err(|_| wrong("the disk's name is no UTF-8"));
         let disk = attached.map_or_else(said, |attached| Ok(&*attached.disk))?;
