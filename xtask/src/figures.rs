@@ -4,6 +4,7 @@
 //! processors. What holds on every machine is a test; what holds on an idle one is here.
 
 mod counts;
+mod fio;
 mod times;
 mod yard;
 
@@ -94,9 +95,8 @@ pub(crate) fn figures(options: &Options) -> anyhow::Result<()> {
 
 /// How many figures are beyond their bars.
 fn measure(options: &Options) -> anyhow::Result<usize> {
-    let times = if options.counts { &[][..] } else { times::FIGURES };
-    let figures: Vec<_> =
-        counts::FIGURES.iter().chain(times).filter(|figure| figure.name.contains(&options.filter)).collect();
+    let figures = if options.counts { counts::FIGURES.iter().collect() } else { all().collect::<Vec<_>>() };
+    let figures: Vec<_> = figures.into_iter().filter(|figure| figure.name.contains(&options.filter)).collect();
     if figures.is_empty() {
         bail!("no figure has {:?} in its name", options.filter);
     }
@@ -136,10 +136,14 @@ fn measure(options: &Options) -> anyhow::Result<usize> {
     Ok(missed)
 }
 
+fn all() -> impl Iterator<Item = &'static Figure> {
+    counts::FIGURES.iter().chain(times::FIGURES).chain(fio::FIGURES)
+}
+
 /// The figures and their bars, as docs/specification.md has them.
 #[cfg(test)]
 pub(crate) fn bars() -> impl Iterator<Item = (&'static str, String)> {
-    counts::FIGURES.iter().chain(times::FIGURES).map(|figure| (figure.name, figure.bar.describe()))
+    all().map(|figure| (figure.name, figure.bar.describe()))
 }
 
 fn sorted_median(values: &mut [f64]) -> f64 {

@@ -21,11 +21,34 @@ const LIBRARY: &str = "libblockyard_posix.so";
 const VERSION_SCRIPT: &str = "FIO-VERSION-GEN";
 const VERSION_FILE: &str = "FIO-VERSION-FILE";
 
+/// An engine that was built.
+pub(crate) struct Engine {
+    pub(crate) path: PathBuf,
+    /// What `fio --version` says of the fio that it is for, and the version of Debian's package.
+    fio: String,
+    package: String,
+}
+
+/// Builds it for the installed fio, puts it into `directory`, and says how it is used.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn fio_engine(directory: Option<&Path>) -> anyhow::Result<()> {
+    let Engine { path, fio, package } = build(directory)?;
+    println!(
+        "An engine for {fio} (Debian's {package}). To read a disk that is served on vm.sock:\n\n    \
+         fio --ioengine=external:{} --blockyard_disk=session:vm.sock \\\n        \
+         --name=x --rw=randread --bs=4k --iodepth=64 --iodepth_batch=16 --iodepth_batch_complete_max=16",
+        path.display()
+    );
+    Ok(())
+}
+
 /// Builds it for the installed fio, and puts it into `directory`.
 ///
 /// # Errors
 /// When fio is not installed, or not by Debian's package; when its source cannot be had, or does not compile.
-pub(crate) fn fio_engine(directory: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) fn build(directory: Option<&Path>) -> anyhow::Result<Engine> {
     let version = installed_version()?;
     let said = output(Command::new("fio").arg("--version")).context("fio's package is there, and fio is not")?;
     let said = said.trim();
@@ -49,14 +72,7 @@ pub(crate) fn fio_engine(directory: Option<&Path>) -> anyhow::Result<()> {
     fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     replace(&directory.join(LIBRARY), |new| Ok(fs::copy(&library, new).map(drop)?))?;
     replace(&directory.join(ENGINE), |new| compile(&source, &directory, said, new))?;
-    let engine = directory.join(ENGINE);
-    println!(
-        "An engine for {said} (Debian's {version}). To read a disk that is served on vm.sock:\n\n    \
-         fio --ioengine=external:{} --blockyard_disk=session:vm.sock \\\n        \
-         --name=x --rw=randread --bs=4k --iodepth=64 --iodepth_batch=16 --iodepth_batch_complete_max=16",
-        engine.display()
-    );
-    Ok(())
+    Ok(Engine { path: directory.join(ENGINE), fio: said.to_owned(), package: version })
 }
 
 /// The version of the source that the installed package was built from.

@@ -105,7 +105,7 @@ fn session(yard: &Yard, workload: &str) -> anyhow::Result<f64> {
     Ok(ours / iops(yard, workload)?)
 }
 
-fn iops(yard: &Yard, workload: &str) -> anyhow::Result<f64> {
+pub(super) fn iops(yard: &Yard, workload: &str) -> anyhow::Result<f64> {
     json(&mut yard.bench_disk(&format!("session:s {workload}")))?["iops"].as_f64().context("bench --json has no IOPS")
 }
 

@@ -1,6 +1,6 @@
 //! What a figure is measured with: a binary, a directory, files to read, servers.
 
-use crate::{describe, output, run};
+use crate::{describe, fio_engine, output, run};
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 use std::cell::OnceCell;
@@ -18,6 +18,7 @@ pub(super) struct Yard {
     binary: PathBuf,
     directory: TempDir,
     data: OnceCell<PathBuf>,
+    fio_engine: OnceCell<PathBuf>,
     /// What has `bench disk` write to a disk that holds something: nothing where an older binary does so anyway.
     force: &'static str,
 }
@@ -29,7 +30,7 @@ impl Yard {
         let directory = TempDir::with_prefix_in("figures-", target_directory).context("cannot make a directory")?;
         let help = output(Command::new(&binary).args(["bench", "disk", "--help"]))?;
         let force = if help.contains("--force") { "--force" } else { "" };
-        Ok(Self { binary, directory, data: OnceCell::new(), force })
+        Ok(Self { binary, directory, data: OnceCell::new(), fio_engine: OnceCell::new(), force })
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -65,6 +66,14 @@ impl Yard {
             let _ = self.data.set(path);
         }
         Ok(())
+    }
+
+    /// The engine for the fio that is installed, built when it is first asked for.
+    pub(super) fn fio_engine(&self) -> anyhow::Result<&Path> {
+        if self.fio_engine.get().is_none() {
+            let _ = self.fio_engine.set(fio_engine::build(None)?.path);
+        }
+        self.fio_engine.get().map(PathBuf::as_path).context("there is no engine")
     }
 
     /// A new empty file of so many bytes, holes all of it.
