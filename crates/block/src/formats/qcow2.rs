@@ -1,21 +1,25 @@
-//! qcow2 images. The imago crate keeps their metadata; their data take the same road as a raw file's.
+//! qcow2 images. Their data take the same road as a raw file's.
 //!
 //! A request's range is looked up in the images' L2 tables, in slices of a page, which are in memory as far as they
 //! were used lately ([`l2_cache`]: 8 MiB for a whole chain; without a lock). What lies in a file is pushed to the queue
 //! of the file, with the request's own segments; unallocated and zero clusters are filled on the spot. The rest is for
 //! one thread of the image's own ([`worker`]): tables that are not in memory, for which only the requests that need
-//! them wait; clusters that are compressed; and everything that changes what lies where. That is done by imago, which
-//! nobody else uses; what it changed is in the file before it is looked up there ([`image_tables`]).
+//! them wait; and everything that changes what lies where ([`changes`]). What it changed ([`metadata`],
+//! [`allocator`]) is in the file before it is looked up there ([`image_tables`]). Compressed clusters are read by
+//! threads of their own ([`readers`]).
 //!
 //! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it. What
 //! was flushed is on stable storage, and a power cut leaves an image with nothing wrong but clusters that nobody uses
-//! ([`order`]).
+//! ([`metadata`]).
 
+mod allocator;
 mod census;
 mod chain;
+mod changes;
 mod check;
 mod commit;
 mod create;
+mod decompressor;
 mod encryption;
 mod entries;
 mod grace;
@@ -28,16 +32,17 @@ mod image_tables;
 mod info;
 mod l2_cache;
 mod map;
-mod medium;
+mod metadata;
 mod new_refcounts;
-mod order;
 mod queue;
+mod readers;
 mod rebase;
 mod refblock;
 mod references;
 mod repair;
 mod resize;
 mod snapshots;
+mod source_disk;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -46,11 +51,11 @@ mod writer;
 use super::{AllowedDirectories, ImageError};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
 pub use census::{CheckReport, Repair};
+use chain::Opened;
 pub use commit::Qcow2Commit;
 pub(crate) use create::create_delta;
 pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions};
 pub use encryption::{LuksHeader, LuksSlot, Qcow2Encryption};
-use image::Image;
 pub use info::{ChainImage, Qcow2Bitmap, Qcow2Info, image_chain};
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
 use queue::Qcow2Split;
@@ -67,8 +72,8 @@ pub use writer::Qcow2Writer;
 
 /// A disk in a qcow2 image, versions 2 and 3, with backing files (raw or qcow2) and external data files.
 ///
-/// Refused, with a sentence that says what to do: images that are encrypted, compressed by zstd, have extended L2
-/// entries, are marked corrupt, or need what is not known here; and for writing, those that are marked dirty.
+/// Refused, with a sentence that says what to do: images that are encrypted, are marked corrupt, or need what is not
+/// known here; and for writing, those that are marked dirty.
 #[derive(Debug)]
 pub struct Qcow2Disk {
     worker: Arc<Worker>,
@@ -172,8 +177,8 @@ impl Qcow2Disk {
         image.find_above(image.tables.len(), range)
     }
 
-    fn on(image: Image, path: &Path) -> Result<Self, ImageError> {
-        let started = Worker::start(Arc::new(image));
+    fn on(opened: Opened, path: &Path) -> Result<Self, ImageError> {
+        let started = Worker::start(Arc::new(opened.image), opened.metadata);
         let worker = started.map_err(|source| ImageError::System {
             action: "start a thread for",
             path: path.to_owned(),

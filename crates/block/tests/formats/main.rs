@@ -4,6 +4,7 @@ mod atomic;
 mod check;
 mod killed;
 mod model;
+mod options;
 mod overlay;
 mod qcow2;
 mod refused;

@@ -34,21 +34,6 @@ fn be64(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[test]
-fn what_imago_lacks_is_named_with_a_way_out() {
-    let (_directory, path) = directory();
-    let image = path("image.qcow2");
-    for (option, wanted) in [
-        ("compression_type=zstd", "is compressed in another way than by zlib, which is not supported: convert it with"),
-        ("extended_l2=on", "has extended L2 entries, which are not supported: convert it with"),
-    ] {
-        qemu_img(&["create", "-q", "-f", "qcow2", "-o", option, text(&image), "4M"]);
-        let error = refusal(&image, &read_only());
-        assert!(error.contains(wanted), "{error}");
-        assert!(error.starts_with(text(&image)), "{error}");
-    }
-}
-
-#[test]
 fn marks_and_nonsense_in_the_header_are_refused() {
     let (_directory, path) = directory();
     let image = path("image.qcow2");

@@ -64,10 +64,11 @@ fn info_says_what_qemu_img_does_of_any_image() {
     for name in ["bases/plain.qcow2", "old.qcow2", "over.qcow2", "elsewhere.qcow2", "snapshots.qcow2", "disk.img"] {
         compare(name);
     }
-    for (name, word) in [("bases/flat.vmdk", "monolithicFlat"), ("pieces.vmdk", "pieces-f002.vmdk")] {
+    let others = [("bases/flat.vmdk", "monolithicFlat"), ("pieces.vmdk", "pieces-f002.vmdk"), ("new.qcow2", "zstd")];
+    for (name, word) in others {
         assert!(compare(name).1.contains(word));
     }
-    for (name, word) in [("new.qcow2", "zstd"), ("luks.qcow2", "luks, aes-256-xts-plain64"), ("aes.qcow2", "aes")] {
+    for (name, word) in [("luks.qcow2", "luks, aes-256-xts-plain64"), ("aes.qcow2", "aes")] {
         let (ours, text) = compare(name);
         assert!(ours["unusable"].is_string() && text.contains("not usable here") && text.contains(word), "{text}");
     }

@@ -6,7 +6,7 @@
 //! counts so often. So the work is bounded by the file's length, and the memory by two bytes for each of its clusters.
 
 use super::check::CLUSTERS_MAX;
-use super::entries::{COPIED, ZERO};
+use super::entries::{COPIED, Layout, ZERO};
 use super::header::{Header, Table};
 use super::image_file::ImageFile;
 use super::refblock::Refblock;
@@ -63,8 +63,6 @@ const DATA: u8 = 1 << 2;
 const COMPRESSED: u8 = 1 << 3;
 /// or by two of them that cannot share it.
 const TWICE: u8 = 1 << 4;
-
-const ENTRY_BYTES: u64 = 8;
 
 /// The largest count that a byte holds; the others are in a map.
 const SMALL_MAX: u8 = 254;
@@ -316,7 +314,11 @@ impl<'a> Census<'a> {
             return Ok(());
         }
         let entry = (reference.entry ^ COPIED).to_be_bytes();
-        self.file.write(&entry, table + reference.index as u64 * ENTRY_BYTES)?;
+        let entry_bytes = match reference.part {
+            Part::L2Table => 8,
+            _ => Layout::of(self.header).entry_bytes(),
+        };
+        self.file.write(&entry, table + reference.index as u64 * entry_bytes)?;
         self.report.corruptions_fixed += 1;
         (self.tell)(&format!("Repairing {what}"));
         Ok(())

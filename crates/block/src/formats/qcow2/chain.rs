@@ -4,23 +4,19 @@ use super::check;
 use super::grace::Grace;
 use super::header::{FIRST_CLUSTER_MAX_BYTES, Header};
 use super::header_change;
-use super::image::{Access, Below, Image};
+use super::image::{Below, Image};
 use super::image_file::ImageFile;
 use super::image_tables::ImageTables;
 use super::l2_cache::L2Cache;
-use super::medium::Medium;
-use super::order::Order;
+use super::metadata::Metadata;
 use crate::formats::{AllowedDirectories, ImageError, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word, shown};
-use imago::format::PreallocateMode;
-use imago::qcow2::Qcow2;
-use imago::raw::Raw;
+use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most files in a chain of backing files.
 pub(super) const CHAIN_MAX: usize = 32;
@@ -32,8 +28,14 @@ const L2_CACHE_BYTES: usize = 8 << 20;
 /// The unit of the page cache.
 const PAGE_BYTES: u64 = 4096;
 
+/// An image, and its tables if it is written to.
+pub(super) struct Opened {
+    pub(super) image: Image,
+    pub(super) metadata: Option<Metadata>,
+}
+
 /// Opens the image at `path`.
-pub(super) fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Image, ImageError> {
+pub(super) fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Opened, ImageError> {
     open_in(FileDisk::open_file(path, options.read_only)?, path, options, allowed)
 }
 
@@ -43,7 +45,7 @@ pub(super) fn open_in(
     path: &Path,
     options: &FileOptions,
     allowed: &AllowedDirectories,
-) -> Result<Image, ImageError> {
+) -> Result<Opened, ImageError> {
     let mut chain = Chain::new(*options, allowed);
     let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
     chain.finish(top)
@@ -56,15 +58,11 @@ pub(super) fn open_larger(
     path: &Path,
     size_bytes: u64,
     allowed: &AllowedDirectories,
-) -> Result<Image, ImageError> {
+) -> Result<Opened, ImageError> {
     let failed = |source| ImageError::System { action: "change the size of", path: path.to_owned(), source };
     let mut chain = Chain::new(FileOptions::default(), allowed);
     let mut top = chain.open_qcow2(file, path, false, Base::InHeader)?;
-    if let Some(order) = &top.order {
-        order.lock().unwrap_or_else(PoisonError::into_inner).keep_size();
-    }
-    top.access.resize_grow(size_bytes, PreallocateMode::None).map_err(failed)?;
-    top.access.flush().map_err(failed)?;
+    top.metadata.as_mut().map_or(Ok(()), |metadata| metadata.reach(size_bytes)).map_err(failed)?;
     top.header.size_bytes = size_bytes;
     chain.tables.first_mut().into_iter().for_each(|tables| tables.grow(size_bytes));
     chain.finish(top)
@@ -77,17 +75,17 @@ pub(super) fn open_delta(
     base: Arc<dyn Disk>,
     options: &FileOptions,
     is_temporary: bool,
-) -> Result<Image, ImageError> {
+) -> Result<Opened, ImageError> {
     let nothing = AllowedDirectories::none();
     let options = FileOptions { cache_unsafe: options.cache_unsafe || is_temporary, ..*options };
     let mut chain = Chain::new(options, &nothing);
     let top = chain.open_qcow2(file, path, options.read_only, Base::Given(base))?;
-    let mut image = chain.finish(top)?;
-    image.is_temporary = is_temporary;
+    let mut opened = chain.finish(top)?;
+    opened.image.is_temporary = is_temporary;
     if is_temporary {
-        image.flushed.clear();
+        opened.image.flushed.clear();
     }
-    Ok(image)
+    Ok(opened)
 }
 
 /// Opens the image in `file`, and those behind it down to the one in the file `base`, whose disk is open already.
@@ -97,7 +95,7 @@ pub(super) fn open_above(
     base: (&File, Arc<dyn Disk>),
     options: &FileOptions,
     allowed: &AllowedDirectories,
-) -> Result<Image, ImageError> {
+) -> Result<Opened, ImageError> {
     let (base_file, disk) = base;
     let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
     let mut chain = Chain::new(*options, allowed);
@@ -120,8 +118,8 @@ enum Base {
 /// The top image, opened.
 struct Top {
     header: Header,
-    access: Access,
-    order: Option<Arc<Mutex<Order>>>,
+    /// If it is written to.
+    metadata: Option<Metadata>,
     /// Indices of the image's own file and its data file.
     own: Vec<usize>,
 }
@@ -173,37 +171,32 @@ impl<'a> Chain<'a> {
         // Data past the page cache, metadata through it: the two must not meet in one page.
         let direct = self.options.direct && header.cluster_bytes() >= PAGE_BYTES;
         let file_options = FileOptions { read_only, direct, ..self.options };
-        let (index, image_file) = self.add_image_file(file, path, file_options, header.cluster_bytes())?;
+        let (index, image_file) = self.add_image_file(file, path, file_options)?;
         if !read_only {
             check::check(&image_file, &header).map_err(|problem| unusable(path, problem))?;
         } else {
             check::check_to_read(&image_file, &header).map_err(|problem| unusable(path, problem))?;
         }
         let failed = |error: io::Error| unusable(path, format!("is no qcow2 image that can be used: {error}"));
-        let order = if read_only { None } else { Some(Order::new(Arc::clone(&image_file), &header).map_err(failed)?) };
-        let order = order.map(|order| Arc::new(Mutex::new(order)));
-        let medium = Medium::file(index, Arc::clone(&image_file), order.clone(), header.version);
-        let mut qcow2 = Qcow2::<Medium>::open_image(medium, !read_only).map_err(failed)?;
+        let mut metadata = (!read_only).then(|| Metadata::new(Arc::clone(&image_file), &header));
         if !read_only {
             header_change::mark_bitmaps_stale(&image_file, &header).map_err(failed)?;
         }
         let mut own = vec![index];
         if let Some(name) = &header.data_file {
-            let (index, data_file) = self.open_data_file(path, name, read_only, header.cluster_bytes())?;
-            if let Some(order) = &order {
-                order.lock().unwrap_or_else(PoisonError::into_inner).set_data_file(Arc::clone(&data_file));
+            let (index, data_file) = self.open_data_file(path, name, read_only)?;
+            if let Some(metadata) = &mut metadata {
+                metadata.set_data_file(data_file);
             }
-            qcow2.set_data_file(Some(Medium::data_file(index, data_file, order.clone())));
             own.push(index);
         }
         let data_index = own.last().copied().unwrap_or(index);
         self.tables.push(ImageTables::new(image_file, data_index, &header));
-        let backing = match base {
-            Base::Given(disk) => Some(self.add_disk(disk, path)?),
+        match base {
+            Base::Given(disk) => self.add_base(disk),
             Base::InHeader => self.open_backing(path, &header)?,
-        };
-        qcow2.set_backing(backing);
-        Ok(Top { header, access: Access::new(qcow2), order, own })
+        }
+        Ok(Top { header, metadata, own })
     }
 
     /// Adds an image's own file, whose metadata are read and written here and its data by queues.
@@ -212,15 +205,13 @@ impl<'a> Chain<'a> {
         file: File,
         path: &Path,
         options: FileOptions,
-        table_bytes: u64,
     ) -> Result<(usize, Arc<ImageFile>), ImageError> {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
         FileDisk::lock(&file, path, &options)?;
         let is_growing = file.metadata().map_err(failed)?.file_type().is_file() && !options.read_only;
         let metadata_file = file.try_clone().map_err(failed)?;
         let disk = FileDisk::growing(file, &options)?;
-        let (image_file, disk) =
-            ImageFile::with_disk(metadata_file, disk, is_growing, options.cache_unsafe, table_bytes);
+        let (image_file, disk) = ImageFile::with_disk(metadata_file, disk, is_growing, options.cache_unsafe);
         let image_file = Arc::new(image_file);
         self.below.push(Below { disk, file: Some(Arc::clone(&image_file)) });
         Ok((self.below.len() - 1, image_file))
@@ -231,17 +222,16 @@ impl<'a> Chain<'a> {
         path: &Path,
         name: &str,
         read_only: bool,
-        table_bytes: u64,
     ) -> Result<(usize, Arc<ImageFile>), ImageError> {
         let found = self.allowed.find(path, name)?;
         let path = found.path().to_owned();
         let (file, path) = found.open(!read_only, self.options.lock.then_some(&path))?;
         self.see(&file, &path)?;
-        self.add_image_file(file, &path, FileOptions { read_only, ..self.options }, table_bytes)
+        self.add_image_file(file, &path, FileOptions { read_only, ..self.options })
     }
 
-    fn open_backing(&mut self, path: &Path, header: &Header) -> Result<Option<Access>, ImageError> {
-        let Some(backing) = &header.backing else { return Ok(None) };
+    fn open_backing(&mut self, path: &Path, header: &Header) -> Result<(), ImageError> {
+        let Some(backing) = &header.backing else { return Ok(()) };
         let name = &backing.name;
         let Some(format) = &backing.format else {
             return Err(unusable(
@@ -269,25 +259,24 @@ impl<'a> Chain<'a> {
             && identity(&file).is_ok_and(|identity| identity == *known)
         {
             let disk = Arc::clone(disk);
-            return Ok(Some(self.add_disk(disk, &backing_path)?));
+            self.add_base(disk);
+            return Ok(());
         }
         if is_qcow2 {
-            return Ok(Some(self.open_qcow2(file, &backing_path, true, Base::InHeader)?.access));
+            return self.open_qcow2(file, &backing_path, true, Base::InHeader).map(drop);
         }
         self.see(&file, &backing_path)?;
         let options = FileOptions { read_only: true, ..self.options };
         FileDisk::lock(&file, &backing_path, &options)?;
         let disk = FileDisk::from_file(file, &options)?;
-        Ok(Some(self.add_disk(Arc::new(disk), &backing_path)?))
+        self.add_base(Arc::new(disk));
+        Ok(())
     }
 
-    /// Adds a disk as a raw image.
-    fn add_disk(&mut self, disk: Arc<dyn Disk>, path: &Path) -> Result<Access, ImageError> {
-        let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
-        let medium = Medium::disk(self.below.len(), &*disk, shown(path).to_string()).map_err(failed)?;
+    /// Adds what is behind all images.
+    fn add_base(&mut self, disk: Arc<dyn Disk>) {
         self.base = Some(self.below.len());
         self.below.push(Below { disk, file: None });
-        Ok(Access::new(Raw::open_image(medium, false).map_err(failed)?))
     }
 
     fn see(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
@@ -304,8 +293,8 @@ impl<'a> Chain<'a> {
         Ok(())
     }
 
-    fn finish(self, top: Top) -> Result<Image, ImageError> {
-        let Top { header, access, order, own } = top;
+    fn finish(self, top: Top) -> Result<Opened, ImageError> {
+        let Top { header, metadata, own } = top;
         let read_only = self.options.read_only;
         let mut geometry = Geometry {
             capacity_bytes: 0,
@@ -323,25 +312,24 @@ impl<'a> Chain<'a> {
         // At most DISK_MAX_BYTES, so this cannot overflow.
         geometry.capacity_bytes = header.size_bytes.next_multiple_of(u64::from(geometry.logical_block_bytes));
         let slices = self.tables.iter().map(ImageTables::slices).fold(0, u64::saturating_add);
-        let slice_entries = self.tables.iter().map(ImageTables::slice_entries).max().unwrap_or(1);
-        Ok(Image {
-            access,
-            order,
-            l2_cache: L2Cache::new(L2_CACHE_BYTES, slices, slice_entries),
+        let slice_words = self.tables.iter().map(ImageTables::slice_words).max().unwrap_or(1);
+        let image = Image {
+            l2_cache: L2Cache::new(L2_CACHE_BYTES, slices, slice_words),
             tables: self.tables,
             base: self.base,
             geometry,
             size_bytes: header.size_bytes,
             permissions: self.permissions,
-            cluster_bytes: header.cluster_bytes(),
-            has_zero_clusters: header.version >= 3,
+            // A raw data file must hold them itself.
+            has_zero_clusters: header.version >= 3 && !(header.data_file.is_some() && header.is_data_file_raw),
             frees_clusters: header.data_file.is_none(),
             below: self.below,
             flushed: if read_only { Vec::new() } else { own },
             is_temporary: false,
             grace: Grace::default(),
             is_unstable: AtomicBool::new(false),
-        })
+        };
+        Ok(Opened { image, metadata })
     }
 }
 

@@ -1,17 +1,14 @@
 //! Making images.
 
 use super::header::DISK_MAX_BYTES;
-use super::image_file::ImageFile;
-use super::medium::Medium;
+use super::writer::Qcow2Writer;
 use crate::ReplacementFile;
 use crate::formats::ImageError;
-use imago::format::PreallocateMode;
-use imago::qcow2::Qcow2;
-use imago::{DenyImplicitOpenGate, FormatCreateBuilder};
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 
 const CLUSTER_MIN_BYTES: u32 = 512;
 const CLUSTER_MAX_BYTES: u32 = 2 << 20;
@@ -31,18 +28,6 @@ pub enum Preallocation {
     Falloc,
     /// The same, with zeros written.
     Full,
-}
-
-impl Preallocation {
-    /// As imago calls it.
-    pub(super) fn mode(self) -> PreallocateMode {
-        match self {
-            Self::Off => PreallocateMode::None,
-            Self::Metadata => PreallocateMode::FormatAllocate,
-            Self::Falloc => PreallocateMode::FullAllocate,
-            Self::Full => PreallocateMode::WriteData,
-        }
-    }
 }
 
 /// The image that a new one is based on.
@@ -109,36 +94,54 @@ impl Qcow2CreateOptions {
 pub(super) fn create(path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
     options.check()?;
     let replacement = ReplacementFile::create(path)?;
-    let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
-    format(replacement.file(), options).map_err(failed)?;
+    format(replacement.file(), path, options)?;
     Ok(replacement.commit(true)?)
 }
 
 /// Makes the empty `file` an image; `path` is for messages.
 pub(super) fn create_in(file: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
-    options.check()?;
-    format(file, options).map_err(|source| ImageError::System { action: "write", path: path.to_owned(), source })
+    format(file, path, options)
 }
 
 /// Makes the empty `file` a delta on a disk.
 pub(crate) fn create_delta(file: &File, path: &Path, size_bytes: u64, base: Qcow2Backing) -> Result<(), ImageError> {
     let options = Qcow2CreateOptions { backing: Some(base), ..Qcow2CreateOptions::new(size_bytes) };
-    options.check()?;
-    let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
-    format(file, &options).map_err(failed)
+    format(file, path, &options)
 }
 
-fn format(file: &File, options: &Qcow2CreateOptions) -> io::Result<()> {
-    let image_file = ImageFile::new(file.try_clone()?, 0, true, false, options.cluster_bytes.into());
-    let medium = Medium::file(0, Arc::new(image_file), None, 3);
-    let mut builder = Qcow2::<Medium>::create_builder(medium)
-        .size(options.size_bytes)
-        .cluster_size(options.cluster_bytes as usize)
-        .preallocate(options.preallocation.mode());
-    if let Some(Qcow2Backing { name, format }) = &options.backing {
-        builder = builder.backing(name.clone(), format.clone());
+fn format(file: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
+    let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
+    let writer = Qcow2Writer::of(file.try_clone().map_err(failed)?, options, None)?;
+    fill(file, writer, options).map_err(failed)
+}
+
+fn fill(file: &File, writer: Qcow2Writer, options: &Qcow2CreateOptions) -> io::Result<()> {
+    let cluster_bytes = u64::from(options.cluster_bytes);
+    let table_covers_bytes = cluster_bytes * cluster_bytes / 8;
+    let mut start = 0;
+    while start < options.size_bytes && options.preallocation != Preallocation::Off {
+        let end = options.size_bytes.min(start + table_covers_bytes);
+        let count = (end - start).div_ceil(cluster_bytes);
+        // Fits: an L2 table has no more entries.
+        let place = writer.place(count as usize, (start..end).step_by(options.cluster_bytes as usize));
+        reserve(file, place, count * cluster_bytes, options.preallocation)?;
+        writer.settle(start..end)?;
+        start = end;
     }
-    let image = builder
-        .create_open(DenyImplicitOpenGate::default(), |medium| Ok(Qcow2::<Medium>::builder(medium).backing(None)))?;
-    imago::FormatAccess::new(image).flush()
+    writer.finish()
+}
+
+/// Reserves storage for a range of a file that was never written, as `preallocation` says.
+pub(super) fn reserve(file: &File, offset: u64, length: u64, preallocation: Preallocation) -> io::Result<()> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    match preallocation {
+        Preallocation::Off | Preallocation::Metadata => Ok(()),
+        Preallocation::Falloc => Ok(fallocate(file, FallocateFlags::empty(), offset, length)?),
+        Preallocation::Full => {
+            let pieces = (0..length).step_by(ZEROS.len());
+            pieces
+                .map(|at| (at, (length - at).min(ZEROS.len() as u64) as usize))
+                .try_for_each(|(at, piece)| file.write_all_at(&ZEROS[..piece], offset + at))
+        }
+    }
 }

@@ -10,14 +10,16 @@ const HEADER_V3_BYTES: usize = 104;
 const HEADER_V2_BYTES: usize = 72;
 
 const CLUSTER_BITS_MIN: u32 = 9;
-/// QEMU's limit, and imago's: 2 MiB.
+/// Of clusters with 32 parts, each of which has a sector at least.
+const EXTENDED_CLUSTER_BITS_MIN: u32 = 14;
+/// QEMU's limit: 2 MiB.
 const CLUSTER_BITS_MAX: u32 = 21;
 
 /// The first cluster at its largest.
 pub(super) const FIRST_CLUSTER_MAX_BYTES: u64 = 1 << CLUSTER_BITS_MAX;
 
 /// Most bytes of an L1 table or a refcount table, which are held in memory: QEMU's limit for the first.
-const TABLE_MAX_BYTES: u64 = 32 << 20;
+pub(super) const TABLE_MAX_BYTES: u64 = 32 << 20;
 
 /// Most bytes of a disk: host offsets have 56 bits.
 pub(super) const DISK_MAX_BYTES: u64 = 1 << 56;
@@ -33,6 +35,10 @@ pub(super) const INCOMPATIBLE_EXTENDED_L2: u64 = 1 << 4;
 pub(super) const INCOMPATIBLE_AT: u64 = 72;
 /// Where the features are that who does not know them takes away when he writes to the image.
 pub(super) const AUTOCLEAR_AT: u64 = 88;
+/// Where the size of the disk is.
+pub(super) const SIZE_AT: u64 = 24;
+/// Where the L1 table's entries and its offset are.
+pub(super) const L1_AT: u64 = 36;
 /// Where the refcount table's offset and its clusters are.
 pub(super) const REFCOUNTS_AT: u64 = 48;
 /// What a check puts right.
@@ -40,11 +46,14 @@ pub(super) const INCOMPATIBLE_MARKS: u64 = INCOMPATIBLE_DIRTY | INCOMPATIBLE_COR
 
 /// Whether the bitmaps extension means anything; else a program wrote to the image that does not know bitmaps.
 pub(super) const AUTOCLEAR_BITMAPS: u64 = 1 << 0;
-const AUTOCLEAR_DATA_FILE_RAW: u64 = 1 << 1;
+/// Whether the external data file is a raw image of the disk: else somebody wrote to the image who did not keep it so.
+pub(super) const AUTOCLEAR_DATA_FILE_RAW: u64 = 1 << 1;
 const COMPATIBLE_LAZY_REFCOUNTS: u64 = 1 << 0;
 
 /// Where the type of compression is, in headers that are long enough.
 const COMPRESSION_AT: usize = 104;
+const COMPRESSION_ZLIB: u8 = 0;
+const COMPRESSION_ZSTD: u8 = 1;
 
 const EXTENSION_END: u32 = 0;
 pub(super) const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
@@ -150,7 +159,7 @@ impl Header {
         check_features(match purpose {
             Purpose::Use => incompatible,
             Purpose::Read => incompatible & !INCOMPATIBLE_DIRTY,
-            Purpose::Check => incompatible & !(INCOMPATIBLE_MARKS | INCOMPATIBLE_COMPRESSION),
+            Purpose::Check => incompatible & !INCOMPATIBLE_MARKS,
             Purpose::Look => 0,
         })?;
         let encryption = fields.u32_at(32);
@@ -160,6 +169,9 @@ impl Header {
         let cluster_bits = fields.u32_at(20);
         if !(CLUSTER_BITS_MIN..=CLUSTER_BITS_MAX).contains(&cluster_bits) {
             return Err(format!("has clusters of 2^{cluster_bits} bytes; 512 bytes to 2 MiB are possible"));
+        }
+        if incompatible & INCOMPATIBLE_EXTENDED_L2 != 0 && cluster_bits < EXTENDED_CLUSTER_BITS_MIN {
+            return Err(format!("has clusters of 2^{cluster_bits} bytes, too small for extended L2 entries"));
         }
         let refcount_order = if version == 3 { fields.u32_at(96) } else { 4 };
         if refcount_order > 6 {
@@ -199,6 +211,12 @@ impl Header {
             (true, None) if is_looked_at => None,
             (true, None) => return Err("has its data in another file, but does not say which".into()),
         };
+        let compression = if header_bytes > COMPRESSION_AT { first[COMPRESSION_AT] } else { COMPRESSION_ZLIB };
+        // What is not by zlib says so in the features, too.
+        let is_said = (compression != COMPRESSION_ZLIB) == (incompatible & INCOMPATIBLE_COMPRESSION != 0);
+        if !is_looked_at && (compression > COMPRESSION_ZSTD || !is_said) {
+            return Err(format!("is compressed in a way that is not known here (type {compression})"));
+        }
         Ok(Self {
             version,
             cluster_bits,
@@ -214,7 +232,7 @@ impl Header {
             data_file,
             is_data_file_raw: autoclear & AUTOCLEAR_DATA_FILE_RAW != 0,
             has_lazy_refcounts: features(80) & COMPATIBLE_LAZY_REFCOUNTS != 0,
-            compression: if header_bytes > COMPRESSION_AT { first[COMPRESSION_AT] } else { 0 },
+            compression,
             encryption,
             encryption_header: extensions.encryption,
         })
@@ -222,6 +240,16 @@ impl Header {
 
     pub(super) fn cluster_bytes(&self) -> u64 {
         1 << self.cluster_bits
+    }
+
+    /// Whether clusters have parts.
+    pub(super) fn has_extended_l2(&self) -> bool {
+        self.incompatible & INCOMPATIBLE_EXTENDED_L2 != 0
+    }
+
+    /// Whether compressed clusters are by zstd; else by zlib.
+    pub(super) fn is_zstd(&self) -> bool {
+        self.compression == COMPRESSION_ZSTD
     }
 }
 
@@ -246,7 +274,7 @@ impl Table {
         // The last cluster may be cut off, as long as something of it is there.
         let end = offset_bytes.checked_add(length_bytes);
         let file_end = file_bytes.checked_next_multiple_of(cluster_bytes).unwrap_or(u64::MAX);
-        // An empty one lies nowhere, but imago wants it where one could be.
+        // An empty one lies nowhere, but where one could be.
         let (start_min, end_max) = if length_bytes > 0 { (1, file_end) } else { (0, DISK_MAX_BYTES) };
         if offset_bytes < start_min || end.is_none_or(|end| end > end_max) {
             return Err(format!("is damaged: its {name} does not lie within the file"));
@@ -258,26 +286,20 @@ impl Table {
 /// Incompatible features: what must be understood.
 fn check_features(incompatible: u64) -> Result<(), String> {
     let bit = |bit: u32| incompatible & (1 << bit) != 0;
-    let problem = if bit(1) {
+    if bit(1) {
         return Err(format!("is marked corrupt: repair it with {}", Remedy::RepairImage));
-    } else if bit(0) {
+    }
+    if bit(0) {
         return Err(format!(
             "is marked dirty, as after a crash of whoever wrote it: repair it with {}",
             Remedy::RepairImage
         ));
-    } else if bit(3) {
-        "is compressed in another way than by zlib, which is not supported: convert it with \
-         `qemu-img convert -O qcow2 -o compression_type=zlib`"
-    } else if bit(4) {
-        "has extended L2 entries, which are not supported: convert it with \
-         `qemu-img convert -O qcow2 -o extended_l2=off`"
-    } else if incompatible >> 5 != 0 {
+    }
+    if incompatible >> 5 != 0 {
         let bits: Vec<_> = (5..64).filter(|&n| bit(n)).map(|n| n.to_string()).collect();
         return Err(format!("needs features that are not known here (incompatible feature bits {})", bits.join(", ")));
-    } else {
-        return Ok(());
-    };
-    Err(problem.into())
+    }
+    Ok(())
 }
 
 #[derive(Default)]
@@ -297,7 +319,7 @@ impl Extensions {
         // Every turn moves on by at least 8 bytes of a cluster.
         while at + 8 <= end {
             let (Some(kind), Some(length)) = (fields.u32(at), fields.u32(at + 4)) else { return Ok(extensions) };
-            // Of the last one, which has no data, too: QEMU and imago have it so.
+            // Of the last one, which has no data, too: QEMU has it so.
             let data_end = (at + 8).checked_add(length as usize).filter(|data_end| *data_end <= end);
             let data_end = data_end.ok_or("is damaged: a header extension does not lie within the first cluster")?;
             if kind == EXTENSION_END {

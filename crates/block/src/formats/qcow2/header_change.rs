@@ -5,7 +5,7 @@
 //! that changes is kept in that sector.
 
 use super::create::Qcow2Backing;
-use super::header::{AUTOCLEAR_AT, AUTOCLEAR_BITMAPS, EXTENSION_BACKING_FORMAT, Header};
+use super::header::{AUTOCLEAR_AT, AUTOCLEAR_BITMAPS, AUTOCLEAR_DATA_FILE_RAW, EXTENSION_BACKING_FORMAT, Header};
 use super::image_file::ImageFile;
 use super::snapshots::{self, BITMAP_FLAGS_AT, BITMAP_IN_USE, u32_of};
 use std::io;
@@ -87,9 +87,10 @@ pub(super) fn mark_bitmaps_stale(file: &ImageFile, header: &Header) -> io::Resul
     if present == wanted { Ok(()) } else { file.write_stable(&wanted, AUTOCLEAR_AT) }
 }
 
-/// What is true of an image that somebody wrote to who knows of bitmaps, and of nothing else.
+/// What is true of an image that somebody wrote to who knows of bitmaps and of raw data files, and of nothing else.
 fn autoclear(header: &Header) -> u64 {
-    if header.bitmaps.is_some() { AUTOCLEAR_BITMAPS } else { 0 }
+    let bitmaps = if header.bitmaps.is_some() { AUTOCLEAR_BITMAPS } else { 0 };
+    bitmaps | if header.is_data_file_raw { AUTOCLEAR_DATA_FILE_RAW } else { 0 }
 }
 
 /// What a first cluster has where.

@@ -1,20 +1,17 @@
-//! An open image: what its queues and its thread share.
+//! An open image: what its queues and its threads share.
 
+use super::decompressor::Decompressor;
+use super::entries::Compressed;
 use super::grace::Grace;
 use super::image_file::ImageFile;
-use super::image_tables::{ImageTables, Overwrites, Own, Patience, SliceBuffer};
+use super::image_tables::{ImageTables, Own, Patience, SliceBuffer};
 use super::l2_cache::{L2Cache, SliceKey};
-use super::medium::Medium;
-use super::order::Order;
+use super::source_disk::SourceDisk;
 use crate::{Disk, Extent, ExtentKind, Geometry};
-use imago::FormatAccess;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-
-/// An image as imago knows it.
-pub(super) type Access = FormatAccess<Medium>;
 
 /// Slices that are read for one request before it is looked at again, and runs that are looked at.
 const LOOK_UP_LOADS_MAX: usize = 64;
@@ -24,10 +21,6 @@ const LOOK_UP_RUNS_MAX: usize = 4096;
 const REFRESHED_MAX: u64 = 4096;
 
 pub(super) struct Image {
-    /// For the worker alone: what changes the image, and what is compressed.
-    pub(super) access: Access,
-    /// Of an image that is written to: what its writes wait for.
-    pub(super) order: Option<Arc<Mutex<Order>>>,
     /// Of each image of the chain, the top one first.
     pub(super) tables: Vec<ImageTables>,
     /// Which of `below` is behind them all.
@@ -39,12 +32,11 @@ pub(super) struct Image {
     pub(super) size_bytes: u64,
     /// What the permission bits of the image's file and of all files behind it allow.
     pub(super) permissions: u32,
-    pub(super) cluster_bytes: u64,
-    /// Whether clusters can be marked as zeros, which version 2 cannot.
+    /// Whether clusters can be marked as zeros.
     pub(super) has_zero_clusters: bool,
     /// Whether clusters that were discarded are freed: an external data file keeps each where it is.
     pub(super) frees_clusters: bool,
-    /// What each request may go to: files and disks of the chain, by [`Medium::index`].
+    /// What each request may go to: files and disks of the chain.
     pub(super) below: Vec<Below>,
     /// Indices of those that writes and so flushes go to; none for an image that is read-only or need not last.
     pub(super) flushed: Vec<usize>,
@@ -69,10 +61,27 @@ pub(super) enum Place {
     There { index: usize, offset_bytes: u64 },
     /// It reads as zeros.
     Zeros,
+    /// It is read from a compressed cluster, from so far on.
+    Compressed { cluster: CompressedCluster, skip_bytes: u64 },
     /// The worker knows what to do.
     Elsewhere,
     /// The worker has to look it up first: [`Image::look_up`].
     Unknown,
+}
+
+/// A compressed cluster of an image of the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CompressedCluster {
+    pub(super) number: usize,
+    pub(super) place: Compressed,
+}
+
+/// What one thread needs to read what is not read where it lies.
+#[derive(Default)]
+pub(super) struct Reader {
+    decompressor: Decompressor,
+    /// The disk behind all images.
+    base: Option<SourceDisk>,
 }
 
 /// Where a run of the disk's bytes lies.
@@ -85,9 +94,15 @@ enum Found {
         in_place: bool,
     },
     /// `explicit`: the top image says so.
-    Zeros { explicit: bool },
-    /// For imago: compressed, or nothing that makes sense.
-    Special,
+    Zeros {
+        explicit: bool,
+    },
+    Compressed {
+        cluster: CompressedCluster,
+        skip_bytes: u64,
+    },
+    /// Nothing that makes sense.
+    Invalid,
 }
 
 /// A slice of tables is not in memory.
@@ -102,13 +117,14 @@ impl Image {
             return (Place::Zeros, length);
         }
         let length = length.min(self.size_bytes - offset);
-        let found = self.walk(offset, length, |number, offset, length| self.own_in_cache(number, offset, length));
+        let found = self.walk(0, offset, length, |number, offset, length| self.own_in_cache(number, offset, length));
         let Ok((found, found_bytes)) = found else { return (Place::Unknown, length) };
         let place = match found {
             Found::There { index, offset_bytes, in_place } if in_place || !writing => {
                 self.place_in(index, offset_bytes, found_bytes)
             }
             Found::Zeros { .. } if !writing => Place::Zeros,
+            Found::Compressed { cluster, skip_bytes } if !writing => Place::Compressed { cluster, skip_bytes },
             _ => Place::Elsewhere,
         };
         (place, found_bytes)
@@ -122,7 +138,7 @@ impl Image {
             if at >= end || loads >= LOOK_UP_LOADS_MAX {
                 break;
             }
-            let (_, found_bytes) = self.walk(at, end - at, |number, offset, length| {
+            let (_, found_bytes) = self.walk(0, at, end - at, |number, offset, length| {
                 if let Ok(known) = self.own_in_cache(number, offset, length) {
                     return Ok::<_, io::Error>(known);
                 }
@@ -160,37 +176,77 @@ impl Image {
         }
     }
 
-    /// What a write of a range does to what is there, as far as the file knows.
-    pub(super) fn overwrites(&self, range: Range<u64>, buffer: &mut SliceBuffer) -> Overwrites {
-        let mut all = Overwrites::default();
-        let Some(top) = self.tables.first() else { return all };
-        let nothing_is_zeros = self.tables.len() == 1 && self.base.is_none();
-        let (mut at, end) = (range.start, range.end.min(self.size_bytes));
-        while at < end {
-            let Ok(entries) = top.load(top.slice_of(at), Patience::Endless, buffer) else {
-                return Overwrites { something: true, frees: true };
-            };
-            let slice_end = at + top.cut_to_slice(at, end - at);
-            while at < slice_end {
-                let (index, next) = top.index_and_next(at);
-                let entry = entries.and_then(|entries| entries.get(index)).copied().unwrap_or(0);
-                let one = top.overwrites(entry, nothing_is_zeros);
-                all = Overwrites { something: all.something || one.something, frees: all.frees || one.frees };
-                at = next;
+    /// Reads bytes as the chain has them from its image `first` on, in the caller's thread.
+    pub(super) fn read(&self, first: usize, mut offset: u64, buffer: &mut [u8], reader: &mut Reader) -> io::Result<()> {
+        let mut rest = buffer;
+        while !rest.is_empty() {
+            let wanted = rest.len() as u64;
+            let (found, found_bytes) =
+                self.walk(first, offset, wanted, |number, offset, length| self.own_now(number, offset, length))?;
+            let (piece, later) = rest.split_at_mut(found_bytes.min(wanted) as usize);
+            match found {
+                Found::Zeros { .. } => piece.fill(0),
+                Found::There { index, offset_bytes, .. } => self.read_below(index, offset_bytes, piece, reader)?,
+                Found::Compressed { cluster, skip_bytes } => {
+                    let contents = self.compressed_cluster(cluster, reader)?;
+                    let found = contents.get(skip_bytes as usize..skip_bytes as usize + piece.len());
+                    piece.copy_from_slice(found.ok_or_else(invalid)?);
+                }
+                Found::Invalid => return Err(invalid()),
             }
+            offset += piece.len() as u64;
+            rest = later;
         }
-        all
+        Ok(())
     }
 
-    /// Goes down the chain until an image has the bytes from `offset`: which has, and how many of `length`. `own` says
-    /// what an image itself says of a part of it.
+    /// What a compressed cluster holds.
+    pub(super) fn compressed_cluster<'r>(
+        &self,
+        cluster: CompressedCluster,
+        reader: &'r mut Reader,
+    ) -> io::Result<&'r [u8]> {
+        let CompressedCluster { number, place } = cluster;
+        let tables = self.tables.get(number).ok_or_else(invalid)?;
+        reader.decompressor.cluster(number, tables, place)
+    }
+
+    fn read_below(&self, index: usize, offset: u64, buffer: &mut [u8], reader: &mut Reader) -> io::Result<()> {
+        let below = self.below.get(index).ok_or_else(invalid)?;
+        match &below.file {
+            Some(file) => file.read(buffer, offset),
+            None => {
+                let base = match &mut reader.base {
+                    Some(base) => base,
+                    none => none.insert(SourceDisk::new(&*below.disk)?),
+                };
+                base.read(buffer, offset)
+            }
+        }
+    }
+
+    /// Whether there is nothing behind the top image from an offset on.
+    pub(super) fn shows_nothing_behind(&self, offset: u64) -> bool {
+        // Behind the end of an image there are zeros, whatever is behind it in turn.
+        match self.tables.get(1) {
+            Some(next) => offset >= next.size_bytes,
+            None => {
+                let base = self.base.and_then(|index| self.below.get(index));
+                base.is_none_or(|base| offset >= base.disk.geometry().capacity_bytes)
+            }
+        }
+    }
+
+    /// Goes down the chain from its image `first` on until one has the bytes from `offset`: which has, and how many of
+    /// `length`. `own` says what an image itself says of a part of it.
     fn walk<E>(
         &self,
+        first: usize,
         offset: u64,
         mut length: u64,
         mut own: impl FnMut(usize, u64, u64) -> Result<(Own, u64), E>,
     ) -> Result<(Found, u64), E> {
-        for (number, tables) in self.tables.iter().enumerate() {
+        for (number, tables) in self.tables.iter().enumerate().skip(first) {
             if offset >= tables.size_bytes {
                 return Ok((Found::Zeros { explicit: false }, length));
             }
@@ -203,7 +259,10 @@ impl Image {
                     Found::There { index: tables.data_index, offset_bytes, in_place }
                 }
                 Own::Zeros => Found::Zeros { explicit: number == 0 },
-                Own::Special => Found::Special,
+                Own::Compressed { compressed: place, skip_bytes } => {
+                    Found::Compressed { cluster: CompressedCluster { number, place }, skip_bytes }
+                }
+                Own::Invalid => Found::Invalid,
             };
             return Ok((found, length));
         }
@@ -267,7 +326,7 @@ impl Image {
         }
         let asked_bytes = whole.min(self.size_bytes - range.start);
         let (found, found_bytes) =
-            self.walk(range.start, asked_bytes, |number, offset, length| self.own_now(number, offset, length))?;
+            self.walk(0, range.start, asked_bytes, |number, offset, length| self.own_now(number, offset, length))?;
         let to_the_end = found_bytes >= asked_bytes;
         // Of zeros, only whole blocks count; a block that is partly data is data.
         let block_bytes = u64::from(self.geometry.logical_block_bytes);
@@ -324,6 +383,10 @@ impl Image {
     }
 }
 
+fn invalid() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a table of the image says what makes no sense")
+}
+
 /// The same as [`ImageTables::own`], from what was loaded.
 fn own_in(tables: &ImageTables, offset: u64, length: u64, entries: Option<&[u64]>) -> (Own, u64) {
     match entries {
@@ -334,6 +397,6 @@ fn own_in(tables: &ImageTables, offset: u64, length: u64, entries: Option<&[u64]
 
 impl std::fmt::Debug for Image {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Image({})", self.access)
+        write!(formatter, "Image of {} bytes", self.size_bytes)
     }
 }

@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An image's file. It grows as imago writes it.
+/// An image's file. It grows as it is written.
 #[derive(Debug)]
 pub(super) struct ImageFile {
     pub(super) file: HostFile,
@@ -24,51 +24,22 @@ pub(super) struct ImageFile {
     is_growing: bool,
     /// Whether syncing is worth anything.
     cache_unsafe: bool,
-    /// Size of a table that imago keeps in memory, and how many bytes of them it has read.
-    table_bytes: u64,
-    tables_read_bytes: AtomicU64,
 }
 
 impl ImageFile {
-    /// `table_bytes`: of an L2 table or a block of refcounts in it.
-    pub(super) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool, table_bytes: u64) -> Self {
-        Self::of(HostFile::new(file), length_bytes, is_growing, cache_unsafe, table_bytes)
+    pub(super) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
+        Self::of(HostFile::new(file), length_bytes, is_growing, cache_unsafe)
     }
 
     /// The same of a file that queues reach as `disk`; and that disk.
-    pub(super) fn with_disk(
-        file: File,
-        disk: FileDisk,
-        is_growing: bool,
-        cache_unsafe: bool,
-        table_bytes: u64,
-    ) -> (Self, Arc<dyn Disk>) {
+    pub(super) fn with_disk(file: File, disk: FileDisk, is_growing: bool, cache_unsafe: bool) -> (Self, Arc<dyn Disk>) {
         let length_bytes = disk.length_bytes();
         let (file, disk) = HostFile::with_disk(file, disk);
-        (Self::of(file, length_bytes, is_growing, cache_unsafe, table_bytes), disk)
+        (Self::of(file, length_bytes, is_growing, cache_unsafe), disk)
     }
 
-    fn of(file: HostFile, length_bytes: u64, is_growing: bool, cache_unsafe: bool, table_bytes: u64) -> Self {
-        Self {
-            file,
-            length_bytes: AtomicU64::new(length_bytes),
-            is_growing,
-            cache_unsafe,
-            table_bytes,
-            tables_read_bytes: AtomicU64::new(0),
-        }
-    }
-
-    /// Of the tables that imago has read since this was last asked.
-    pub(super) fn take_tables_read_bytes(&self) -> u64 {
-        self.tables_read_bytes.swap(0, Ordering::Relaxed)
-    }
-
-    /// imago reads so many bytes at once.
-    pub(super) fn note_read(&self, bytes: u64) {
-        if bytes == self.table_bytes {
-            self.tables_read_bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
+    fn of(file: HostFile, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
+        Self { file, length_bytes: AtomicU64::new(length_bytes), is_growing, cache_unsafe }
     }
 
     /// The entries of a table, whose size is bounded by whoever knows of it.
@@ -172,23 +143,5 @@ impl ImageFile {
             self.grown_to(end);
         }
         Ok(())
-    }
-
-    /// Zeroes a range, and makes the file reach to its end.
-    pub(super) fn write_zeroes(&self, offset: u64, length: u64, mode: FallocateFlags) -> io::Result<()> {
-        let end = offset.checked_add(length).ok_or(io::ErrorKind::InvalidInput)?;
-        let old_end = self.length_bytes();
-        self.extend(end)?;
-        // What the file was extended by is a hole, which is as good as zeros unless storage is wanted.
-        let end = if mode.contains(FallocateFlags::PUNCH_HOLE) { end.min(old_end) } else { end };
-        if offset >= end {
-            return Ok(());
-        }
-        match self.file.fallocate(mode, offset, end - offset) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL) => {
-                Err(io::ErrorKind::Unsupported.into())
-            }
-            done => Ok(done?),
-        }
     }
 }

@@ -1,14 +1,14 @@
 //! Where one image of a chain says that its clusters lie: its L1 and L2 tables, read from its file in slices. QEMU's
 //! docs/interop/qcow2.txt, "Cluster mapping".
 
-use super::entries::{COMPRESSED, COPIED, OFFSET_MASK, ZERO};
+use super::entries::{Compressed, Entry, Layout, OFFSET_MASK};
 use super::header::{Header, Table};
 use super::image_file::ImageFile;
 use std::io;
 use std::sync::Arc;
 
-/// Most entries of a slice: a page of a table.
-pub(super) const SLICE_ENTRIES_MAX: usize = 512;
+/// Most words of a slice: a page of a table.
+pub(super) const SLICE_WORDS_MAX: usize = 512;
 
 /// The tables of an image of a chain. Their numbers come from a checked header.
 pub(super) struct ImageTables {
@@ -16,11 +16,12 @@ pub(super) struct ImageTables {
     /// Which of the image's disks has the data.
     pub(super) data_index: usize,
     pub(super) size_bytes: u64,
-    cluster_bits: u32,
+    pub(super) layout: Layout,
+    /// Whether compressed clusters are by zstd; else by zlib.
+    pub(super) is_zstd: bool,
     l1: Table,
-    /// The L1 table is too short for the disk, so whoever writes to it may move it.
+    /// Whoever writes to the image may move its L1 table.
     l1_may_move: bool,
-    has_data_file: bool,
 }
 
 /// What an image itself says of a run of bytes.
@@ -34,17 +35,13 @@ pub(super) enum Own {
     Zeros,
     /// Ask what is behind it.
     Nothing,
-    /// Compressed, or nothing that makes sense.
-    Special,
-}
-
-/// What a write of a run of bytes does to what is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Overwrites {
-    /// More than zeros is copied or hidden, or lies in the clusters that are to be used.
-    pub(super) something: bool,
-    /// Clusters are freed.
-    pub(super) frees: bool,
+    /// A part of a compressed cluster, which begins so far before.
+    Compressed {
+        compressed: Compressed,
+        skip_bytes: u64,
+    },
+    /// Nothing that makes sense.
+    Invalid,
 }
 
 /// Whether to wait for a disk.
@@ -57,11 +54,10 @@ pub(super) enum Patience {
 
 impl ImageTables {
     pub(super) fn new(file: Arc<ImageFile>, data_index: usize, header: &Header) -> Self {
-        let Header { size_bytes, cluster_bits, l1, .. } = *header;
-        let table_covers_bits = cluster_bits + cluster_bits - 3;
-        let l1_may_move = l1.length_bytes / 8 < size_bytes.div_ceil(1 << table_covers_bits);
-        let has_data_file = header.data_file.is_some();
-        Self { file, data_index, size_bytes, cluster_bits, l1, l1_may_move, has_data_file }
+        let Header { size_bytes, l1, .. } = *header;
+        let layout = Layout::of(header);
+        let l1_may_move = l1.length_bytes / 8 < size_bytes.div_ceil(1 << layout.table_covers_bits());
+        Self { file, data_index, size_bytes, layout, is_zstd: header.is_zstd(), l1, l1_may_move }
     }
 
     /// The same image when its disk was made larger, for which its L1 table may have moved.
@@ -69,8 +65,12 @@ impl ImageTables {
         (self.size_bytes, self.l1_may_move) = (size_bytes, true);
     }
 
-    /// Entries of a slice.
-    pub(super) fn slice_entries(&self) -> usize {
+    pub(super) fn file(&self) -> &ImageFile {
+        &self.file
+    }
+
+    /// Words of a slice.
+    pub(super) fn slice_words(&self) -> usize {
         1 << self.slice_bits()
     }
 
@@ -92,16 +92,22 @@ impl ImageTables {
 
     /// The same, for the same L2 table.
     fn cut_to_table(&self, offset: u64, length: u64) -> u64 {
-        let covers_bytes = 1_u64 << (self.cluster_bits + self.cluster_bits - 3);
+        let covers_bytes = 1_u64 << self.layout.table_covers_bits();
         length.min(covers_bytes - offset % covers_bytes)
     }
 
+    /// The binary logarithm of the words of a slice.
     fn slice_bits(&self) -> u32 {
-        (self.cluster_bits - 3).min(SLICE_ENTRIES_MAX.ilog2())
+        (self.layout.cluster_bits - 3).min(SLICE_WORDS_MAX.ilog2())
+    }
+
+    /// The same of the clusters that it tells of.
+    fn slice_clusters_bits(&self) -> u32 {
+        self.slice_bits() - u32::from(self.layout.is_extended)
     }
 
     fn slice_covers_bytes(&self) -> u64 {
-        1 << (self.cluster_bits + self.slice_bits())
+        1 << (self.layout.cluster_bits + self.slice_clusters_bits())
     }
 
     /// Reads a slice from the file; `None` when there is no table for it.
@@ -111,24 +117,23 @@ impl ImageTables {
         patience: Patience,
         buffer: &'b mut SliceBuffer,
     ) -> io::Result<Option<&'b [u64]>> {
-        let first = slice << self.slice_bits();
-        let table_bits = self.cluster_bits - 3;
+        let first = slice << self.slice_clusters_bits();
+        let table_bits = self.layout.table_bits();
         let Some(table) = self.table(first >> table_bits, patience)? else { return Ok(None) };
-        let bytes = &mut buffer.bytes[..self.slice_entries() * 8];
+        let bytes = &mut buffer.bytes[..self.slice_words() * 8];
         let within = first & ((1 << table_bits) - 1);
-        self.read(bytes, table + within * 8, patience)?;
+        self.read(bytes, table + within * self.layout.entry_bytes(), patience)?;
         let (entries, _) = bytes.as_chunks();
-        for (word, &entry) in buffer.entries.iter_mut().zip(entries) {
+        for (word, &entry) in buffer.words.iter_mut().zip(entries) {
             *word = u64::from_be_bytes(entry);
         }
-        Ok(Some(&buffer.entries[..self.slice_entries()]))
+        Ok(Some(&buffer.words[..self.slice_words()]))
     }
 
     /// How many of `length` bytes from `offset`, for which there is no table, have none: an L1 table may be shorter
     /// than its disk.
     pub(super) fn cut_without_table(&self, offset: u64, length: u64, patience: Patience) -> io::Result<u64> {
-        let table_covers_bits = self.cluster_bits + self.cluster_bits - 3;
-        let is_behind = offset >> table_covers_bits >= self.l1(patience)?.length_bytes / 8;
+        let is_behind = offset >> self.layout.table_covers_bits() >= self.l1(patience)?.length_bytes / 8;
         Ok(if is_behind { length } else { self.cut_to_table(offset, length) })
     }
 
@@ -141,7 +146,7 @@ impl ImageTables {
         let mut entry = [0; 8];
         self.read(&mut entry, l1.offset_bytes.saturating_add(index * 8), patience)?;
         let offset = u64::from_be_bytes(entry) & OFFSET_MASK;
-        if !offset.is_multiple_of(1 << self.cluster_bits) {
+        if !offset.is_multiple_of(self.layout.cluster_bytes()) {
             let message = format!("the L2 table at {offset} does not begin with a cluster");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
@@ -166,81 +171,75 @@ impl ImageTables {
     }
 
     /// What a slice says of the first bytes of `length` from `offset`, and of how many; all of them lie on the disk
-    /// and, as far as they are looked up here, in the slice. Its entries are asked for by their index.
-    pub(super) fn own(&self, offset: u64, length: u64, entry: impl Fn(usize) -> u64) -> (Own, u64) {
-        let (cluster_bytes, cluster_mask) = (1_u64 << self.cluster_bits, (1_u64 << self.cluster_bits) - 1);
-        let entries = self.slice_entries();
-        let mut index = (offset >> self.cluster_bits) as usize & (entries - 1);
-        let mut last = self.meaning(entry(index));
-        let own = match last {
-            Own::Data { offset_bytes, in_place } => {
-                Own::Data { offset_bytes: offset_bytes + (offset & cluster_mask), in_place }
-            }
-            other => other,
+    /// and, as far as they are looked up here, in the slice. Its words are asked for by their index.
+    pub(super) fn own(&self, offset: u64, length: u64, word: impl Fn(usize) -> u64) -> (Own, u64) {
+        let clusters = 1_usize << self.slice_clusters_bits();
+        let entry = |index: usize| match self.layout.is_extended {
+            true => self.layout.entry(word(index * 2), word(index * 2 + 1)),
+            false => self.layout.entry(word(index), 0),
         };
-        let mut found_bytes = cluster_bytes - (offset & cluster_mask);
-        while found_bytes < length && index + 1 < entries {
+        let cluster_bits = self.layout.cluster_bits;
+        let mut index = (offset >> cluster_bits) as usize & (clusters - 1);
+        let within = offset & ((1 << cluster_bits) - 1);
+        let (own, mut found_bytes) = self.own_in_cluster(entry(index), within);
+        // A run goes on where a cluster ends.
+        let mut reaches_end = within + found_bytes == 1 << cluster_bits;
+        while reaches_end && found_bytes < length && index + 1 < clusters {
             index += 1;
-            let next = self.meaning(entry(index));
-            let continues = match (last, next) {
-                (Own::Data { offset_bytes, in_place }, Own::Data { .. }) => {
-                    next == Own::Data { offset_bytes: offset_bytes + cluster_bytes, in_place }
-                }
-                _ => last == next,
-            };
-            if !continues {
+            let (next, next_bytes) = self.own_in_cluster(entry(index), 0);
+            if !own.goes_on_with(next, found_bytes) {
                 break;
             }
-            last = next;
-            found_bytes += cluster_bytes;
+            found_bytes += next_bytes;
+            reaches_end = next_bytes == 1 << cluster_bits;
         }
         (own, found_bytes.min(length))
     }
 
-    /// What a write of a cluster with this entry does; `nothing_is_zeros`: there is no image behind this one.
-    pub(super) fn overwrites(&self, entry: u64, nothing_is_zeros: bool) -> Overwrites {
-        let something = match self.meaning(entry) {
-            Own::Data { in_place, .. } => !in_place,
-            Own::Zeros => entry & OFFSET_MASK != 0,
-            Own::Nothing => !nothing_is_zeros,
-            Own::Special => true,
+    /// What an entry says of the bytes from `within` its cluster, and of how many.
+    fn own_in_cluster(&self, entry: Entry, within: u64) -> (Own, u64) {
+        let to_the_end = self.layout.cluster_bytes() - within;
+        let mapping = match entry {
+            Entry::Compressed(compressed) => return (Own::Compressed { compressed, skip_bytes: within }, to_the_end),
+            Entry::Invalid => return (Own::Invalid, to_the_end),
+            Entry::Plain(mapping) => mapping,
         };
-        // Zeros that have a place may get another one, next to what is written with them.
-        let has_idle_place = entry & ZERO != 0 && entry & OFFSET_MASK != 0;
-        Overwrites { something, frees: entry & COMPRESSED != 0 || has_idle_place }
+        let part_bits = self.layout.part_bits();
+        let part = (within >> part_bits) as u32;
+        let (data, zeros) = (mapping.data >> part, mapping.zeros >> part);
+        let (own, parts) = match mapping.place {
+            Some(place) if data & 1 != 0 => {
+                let own = Own::Data { offset_bytes: place.offset_bytes + within, in_place: place.is_own };
+                (own, data.trailing_ones())
+            }
+            _ if zeros & 1 != 0 => (Own::Zeros, zeros.trailing_ones()),
+            _ => (Own::Nothing, (data | zeros).trailing_zeros()),
+        };
+        (own, ((u64::from(part + parts) << part_bits).min(self.layout.cluster_bytes())) - within)
     }
+}
 
-    /// The entry of the cluster at `offset` in its slice, and the offset of the next cluster.
-    pub(super) fn index_and_next(&self, offset: u64) -> (usize, u64) {
-        let cluster = offset >> self.cluster_bits;
-        (cluster as usize & (self.slice_entries() - 1), (cluster + 1) << self.cluster_bits)
-    }
-
-    fn meaning(&self, entry: u64) -> Own {
-        let offset_bytes = entry & OFFSET_MASK;
-        let in_place = entry & COPIED != 0;
-        if entry & COMPRESSED != 0 {
-            Own::Special
-        } else if entry & ZERO != 0 {
-            Own::Zeros
-        } else if offset_bytes == 0 && !(self.has_data_file && in_place) {
-            Own::Nothing
-        } else if offset_bytes.is_multiple_of(1 << self.cluster_bits) {
-            Own::Data { offset_bytes, in_place }
-        } else {
-            Own::Special
+impl Own {
+    /// Whether `next` is more of the same, `length` bytes farther.
+    fn goes_on_with(self, next: Self, length: u64) -> bool {
+        match self {
+            Self::Data { offset_bytes, in_place } => offset_bytes
+                .checked_add(length)
+                .is_some_and(|offset_bytes| next == Self::Data { offset_bytes, in_place }),
+            Self::Compressed { .. } => false,
+            Self::Zeros | Self::Nothing | Self::Invalid => self == next,
         }
     }
 }
 
 /// Room to read a slice into.
 pub(super) struct SliceBuffer {
-    bytes: [u8; SLICE_ENTRIES_MAX * 8],
-    entries: [u64; SLICE_ENTRIES_MAX],
+    bytes: [u8; SLICE_WORDS_MAX * 8],
+    words: [u64; SLICE_WORDS_MAX],
 }
 
 impl SliceBuffer {
     pub(super) fn new() -> Self {
-        Self { bytes: [0; SLICE_ENTRIES_MAX * 8], entries: [0; SLICE_ENTRIES_MAX] }
+        Self { bytes: [0; SLICE_WORDS_MAX * 8], words: [0; SLICE_WORDS_MAX] }
     }
 }

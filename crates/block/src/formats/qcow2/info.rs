@@ -79,7 +79,7 @@ impl Qcow2Info {
         let header = parse_header(file, path, Header::parse_to_look)?;
         let mut reader = file.try_clone().map_err(failed)?;
         let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
-        Self::of_header(&ImageFile::new(reader, length_bytes, false, false, 0), header).map_err(failed)
+        Self::of_header(&ImageFile::new(reader, length_bytes, false, false), header).map_err(failed)
     }
 
     fn of_header(file: &ImageFile, header: Header) -> io::Result<Self> {

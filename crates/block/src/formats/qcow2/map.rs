@@ -52,7 +52,7 @@ pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<Qcow2Mapping> 
             Own::Nothing => continue,
             Own::Data { offset_bytes, .. } => Qcow2MappingKind::Data { offset_bytes },
             Own::Zeros => Qcow2MappingKind::Zeros,
-            Own::Special => Qcow2MappingKind::Compressed,
+            Own::Compressed { .. } | Own::Invalid => Qcow2MappingKind::Compressed,
         };
         return Ok(Qcow2Mapping { length_bytes, depth, kind });
     }

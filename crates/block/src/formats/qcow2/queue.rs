@@ -2,6 +2,7 @@
 
 use super::grace::{Member, Ticket};
 use super::image::{Image, Place};
+use super::readers::ReadJob;
 use super::worker::{Job, Task, Worker};
 use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
 use crate::{MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError, Segment};
@@ -29,8 +30,16 @@ struct Parked {
     operation: Operation,
     offset_bytes: u64,
     segments: Vec<Segment>,
-    /// How often in a row it waited without getting on.
-    waits: u32,
+    waited: Waited,
+}
+
+/// What a request waited for without getting on.
+#[derive(Clone, Copy, Default)]
+struct Waited {
+    /// How often in a row.
+    times: u32,
+    /// The last time for a place to be written to: if there is none now, it is not given ahead.
+    for_place: bool,
 }
 
 /// What was looked up may be put away before the request is there to see it, but hardly this often; then the worker
@@ -72,7 +81,7 @@ impl Qcow2Split {
         slot: u16,
         request: &Request<'_>,
         image: &Image,
-        waits: u32,
+        waited: Waited,
     ) -> Result<(), RequestError> {
         // It keeps its ticket while it waits: what it looks up later is as much its own.
         if !image.geometry.read_only && self.tickets[usize::from(slot)].is_none() {
@@ -82,9 +91,12 @@ impl Qcow2Split {
         let (mut at, end) = (request.offset_bytes, request.offset_bytes + request.length_bytes());
         let mut cutter = Cutter::new(request.segments);
         let mut open: Option<Run> = None;
+        let mut for_place = false;
         while at < end {
             let (place, length_bytes) = image.find(at, end - at, writing);
-            if place == Place::Unknown {
+            let was_refused = waited.for_place && at == request.offset_bytes;
+            for_place = place == Place::Elsewhere && writing && !was_refused && image.shows_nothing_behind(at);
+            if place == Place::Unknown || for_place {
                 break;
             }
             let run = Run { place, start_bytes: at, length_bytes };
@@ -109,13 +121,13 @@ impl Qcow2Split {
             self.lend(scatter, slot, Task::Settle { is_stable });
         }
         if at < end {
-            let waits = if at == request.offset_bytes { waits + 1 } else { 1 };
-            self.park(scatter, slot, request, at..end, &mut cutter, waits)?;
+            let times = if at == request.offset_bytes { waited.times + 1 } else { 1 };
+            self.park(scatter, slot, request, at..end, &mut cutter, Waited { times, for_place })?;
         }
         Ok(())
     }
 
-    /// Lets the rest of a request wait until the worker has looked up where it lies.
+    /// Lets the rest of a request wait until the worker has looked up where it lies, or given it a place.
     fn park(
         &mut self,
         scatter: &mut Scatter,
@@ -123,17 +135,18 @@ impl Qcow2Split {
         request: &Request<'_>,
         rest: Range<u64>,
         cutter: &mut Cutter<'_>,
-        waits: u32,
+        waited: Waited,
     ) -> Result<(), RequestError> {
         let run = Run { place: Place::Elsewhere, start_bytes: rest.start, length_bytes: rest.end - rest.start };
-        if waits > WAITS_MAX {
+        if waited.times > WAITS_MAX {
             return self.send(scatter, slot, run, request, cutter);
         }
         let mut segments = Vec::new();
         cutter.cut(run.length_bytes, &mut segments);
-        let parked = Parked { operation: request.operation, offset_bytes: rest.start, segments, waits };
+        let parked = Parked { operation: request.operation, offset_bytes: rest.start, segments, waited };
         self.parked[usize::from(slot)] = Some(parked);
-        self.lend(scatter, slot, Task::LookUp { range: rest });
+        let task = if waited.for_place { Task::PlaceAhead { range: rest } } else { Task::LookUp { range: rest } };
+        self.lend(scatter, slot, task);
         Ok(())
     }
 
@@ -162,7 +175,13 @@ impl Qcow2Split {
                 Ok(())
             }
             (Place::Zeros, _) => Err(RequestError::Os(libc::ENOSPC)),
-            (Place::Elsewhere | Place::Unknown, operation) => {
+            (Place::Compressed { cluster, skip_bytes }, Operation::Read) => {
+                let (slot, segments, memory) = (slot, segments.to_vec(), Arc::clone(&self.memory));
+                let returns = scatter.lend(slot);
+                self.worker.read(ReadJob { cluster, skip_bytes, segments, slot, memory, returns });
+                Ok(())
+            }
+            (Place::Elsewhere | Place::Unknown | Place::Compressed { .. }, operation) => {
                 let (offset_bytes, segments) = (run.start_bytes, segments.to_vec());
                 let is_stable = operation == Operation::Write { force_unit_access: true };
                 self.lend(
@@ -197,6 +216,7 @@ impl Run {
             (Place::There { index, offset_bytes }, Place::There { index: next_index, offset_bytes: next_offset }) => {
                 index == next_index && offset_bytes.checked_add(self.length_bytes) == Some(next_offset)
             }
+            (Place::Compressed { .. }, _) => false,
             (one, other) => one == other,
         }
     }
@@ -208,10 +228,10 @@ impl Split for Qcow2Split {
         let image = worker.image();
         image.geometry.check(request)?;
         match request.operation {
-            Operation::Read => self.transfer(scatter, slot, request, image, 0),
+            Operation::Read => self.transfer(scatter, slot, request, image, Waited::default()),
             Operation::Write { force_unit_access: true } if image.is_temporary => {
                 let operation = Operation::Write { force_unit_access: false };
-                self.transfer(scatter, slot, &Request { operation, ..*request }, image, 0)
+                self.transfer(scatter, slot, &Request { operation, ..*request }, image, Waited::default())
             }
             // Where the data lie must be stable too.
             Operation::Write { force_unit_access: true } if image.is_unstable.load(Ordering::Acquire) => {
@@ -220,7 +240,7 @@ impl Split for Qcow2Split {
                 self.lend(scatter, slot, Task::Write { offset_bytes, segments, is_stable });
                 Ok(())
             }
-            Operation::Write { .. } => self.transfer(scatter, slot, request, image, 0),
+            Operation::Write { .. } => self.transfer(scatter, slot, request, image, Waited::default()),
             Operation::Flush => {
                 image.flushed.iter().for_each(|&index| scatter.send(slot, index, Operation::Flush, 0, &[]));
                 Ok(())
@@ -243,10 +263,10 @@ impl Split for Qcow2Split {
     /// Its place has been looked up.
     fn resumed(&mut self, scatter: &mut Scatter, slot: u16) -> Result<(), RequestError> {
         let Some(parked) = self.parked[usize::from(slot)].take() else { return Ok(()) };
-        let Parked { operation, offset_bytes, segments, waits } = parked;
+        let Parked { operation, offset_bytes, segments, waited } = parked;
         let request = Request { operation, offset_bytes, segments: &segments, token: 0 };
         let worker = Arc::clone(&self.worker);
-        self.transfer(scatter, slot, &request, worker.image(), waits)
+        self.transfer(scatter, slot, &request, worker.image(), waited)
     }
 
     fn ended(&mut self, slot: u16) {

@@ -58,7 +58,7 @@ impl Qcow2Rebase {
         let header = read_header(&self.file, &self.path)?;
         let file = self.file.try_clone().map_err(|error| self.failed(error))?;
         let length_bytes = file.metadata().map_err(|error| self.failed(error))?.len();
-        let file = ImageFile::new(file, length_bytes, true, false, header.cluster_bytes());
+        let file = ImageFile::new(file, length_bytes, true, false);
         header_change::set_backing(&file, &header, backing).map_err(|error| self.failed(error))
     }
 

@@ -62,13 +62,18 @@ impl Refblock {
         true
     }
 
-    /// Indices, of which some differ from `other`, and none outside of them.
-    pub(super) fn changed(&self, other: &[u8]) -> Range<usize> {
+    /// Bytes, of which some differ from `other`, and none outside of them.
+    pub(super) fn changed_bytes(&self, other: &[u8]) -> Range<usize> {
         let differs = |&at: &usize| self.bytes[at] != other[at];
         let first = (0..self.bytes.len()).find(differs);
         let last = (0..self.bytes.len()).rev().find(differs);
-        let (Some(first), Some(last)) = (first, last) else { return 0..0 };
-        (first * 8) >> self.order..((last + 1) * 8).div_ceil(1 << self.order)
+        first.zip(last).map_or(0..0, |(first, last)| first..last + 1)
+    }
+
+    /// Whether a refcount is higher than in `other`, of those in a range of bytes.
+    pub(super) fn grows(&self, other: &[u8], bytes: &Range<usize>) -> bool {
+        let mut indices = (bytes.start * 8) >> self.order..(bytes.end * 8).div_ceil(1 << self.order);
+        indices.any(|at| self.get(at) > refcount(other, self.order, at))
     }
 }
 

@@ -3,13 +3,10 @@
 //!
 //! Who counts them decides what may be referred to twice, and what is wrong. What an entry says is decided here.
 
-use super::entries::{COMPRESSED, COPIED, L1_RESERVED, L2_RESERVED, OFFSET_MASK};
+use super::entries::{COMPRESSED, COPIED, Compressed, L1_RESERVED, L2_RESERVED, Layout, OFFSET_MASK};
 use super::header::{Header, Table};
 use super::image_file::ImageFile;
 use std::io;
-
-/// The unit in which a compressed cluster's length is told.
-const COMPRESSED_UNIT_BYTES: u64 = 512;
 
 /// What an entry refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,29 +95,20 @@ pub(super) fn in_l1(file: &ImageFile, header: &Header, l1: Table) -> io::Result<
 /// The clusters that the L2 table at an offset refers to; also entries that refer to none, at offset 0, but have bits
 /// that mean nothing. In an external data file there are none but compressed ones, which cannot be.
 pub(super) fn in_l2(file: &ImageFile, header: &Header, table: u64) -> io::Result<impl Iterator<Item = Reference>> {
-    let cluster_bytes = header.cluster_bytes();
-    let (cluster_bits, is_elsewhere) = (header.cluster_bits, header.data_file.is_some());
+    let (cluster_bytes, layout) = (header.cluster_bytes(), Layout::of(header));
     // A file may have any number of tables that hold nothing and take no storage.
-    let entries = match file.is_hole(table, cluster_bytes) {
+    let words = match file.is_hole(table, cluster_bytes) {
         true => Vec::new(),
         false => file.entries(Table { offset_bytes: table, length_bytes: cluster_bytes })?,
     };
-    Ok(entries.into_iter().enumerate().filter_map(move |(index, entry)| {
+    Ok(words.into_iter().step_by(layout.entry_words()).enumerate().filter_map(move |(index, entry)| {
         if entry & COMPRESSED != 0 {
-            return Some(compressed(index, entry, cluster_bits));
+            let Compressed { offset_bytes, length_bytes } = layout.compressed(entry);
+            return Some(Reference { part: Part::Compressed, index, entry, offset_bytes, length_bytes });
         }
         let offset_bytes = entry & OFFSET_MASK;
         let reference = Reference { part: Part::Data, index, entry, offset_bytes, length_bytes: cluster_bytes };
         let says_something = offset_bytes != 0 || reference.has_reserved_bits();
-        (says_something && !is_elsewhere).then_some(reference)
+        (says_something && !layout.has_data_file).then_some(reference)
     }))
-}
-
-/// "Compressed Clusters Descriptor".
-fn compressed(index: usize, entry: u64, cluster_bits: u32) -> Reference {
-    let offset_bits = 62 - (cluster_bits - 8);
-    let offset_bytes = entry & ((1 << offset_bits) - 1) & ((1 << 56) - 1);
-    let more_units = (entry & !(COPIED | COMPRESSED)) >> offset_bits;
-    let length_bytes = (more_units + 1) * COMPRESSED_UNIT_BYTES - offset_bytes % COMPRESSED_UNIT_BYTES;
-    Reference { part: Part::Compressed, index, entry, offset_bytes, length_bytes }
 }

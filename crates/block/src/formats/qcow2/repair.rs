@@ -32,7 +32,7 @@ impl Qcow2Check {
         let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
         let file = image.file().try_clone().map_err(failed)?;
         let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
-        Self::of(image.path().to_owned(), ImageFile::new(file, length_bytes, is_writable, false, 0))
+        Self::of(image.path().to_owned(), ImageFile::new(file, length_bytes, is_writable, false))
     }
 
     /// Of an image that is open.

@@ -1,16 +1,17 @@
 //! Making an image's disk larger or smaller.
 
 use super::chain;
-use super::create::{Preallocation, Qcow2CreateOptions};
-use super::image::Image;
+use super::create::{self, Preallocation, Qcow2CreateOptions};
+use super::entries::{Entry, Mapping, Place};
+use super::metadata::Metadata;
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::{
     Disk, Extent, ExtentKind, FileOptions, Geometry, MemoryMap, Operation, Qcow2Disk, Segment, read, walk_extents,
 };
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::PoisonError;
 
 /// Resizes the image in `file`, which is locked.
 pub(super) fn resize(
@@ -56,26 +57,91 @@ pub(super) fn set_size(
     preallocation: Preallocation,
     allowed: &AllowedDirectories,
 ) -> Result<(), ImageError> {
-    let file = file.try_clone().map_err(failed(path))?;
-    let mut image = chain::open_in(file, path, &FileOptions::default(), allowed)?;
-    change(&mut image, size_bytes, preallocation).map_err(failed(path))
+    let image_file = file.try_clone().map_err(failed(path))?;
+    let opened = chain::open_in(image_file, path, &FileOptions::default(), allowed)?;
+    let Some(metadata) = opened.metadata else { return Ok(()) };
+    let old_bytes = opened.image.size_bytes;
+    change(file, metadata, old_bytes, size_bytes, preallocation).map_err(failed(path))
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> ImageError {
     |source| ImageError::System { action: "change the size of", path: path.to_owned(), source }
 }
 
-fn change(image: &mut Image, size_bytes: u64, preallocation: Preallocation) -> io::Result<()> {
-    if size_bytes > image.size_bytes {
-        image.access.resize_grow(size_bytes, preallocation.mode())?;
+fn change(
+    file: &File,
+    mut metadata: Metadata,
+    old_bytes: u64,
+    size_bytes: u64,
+    preallocation: Preallocation,
+) -> io::Result<()> {
+    if size_bytes > old_bytes {
+        metadata.reach(size_bytes)?;
+        if preallocation != Preallocation::Off {
+            preallocate(file, &mut metadata, old_bytes..size_bytes, preallocation)?;
+        }
+        metadata.write_size(size_bytes)?;
     } else {
-        image.access.resize_shrink(size_bytes)?;
+        // Cut off anywhere, what lies behind the end is allocated at worst.
+        metadata.write_size(size_bytes)?;
+        cut_off(&mut metadata, size_bytes, old_bytes)?;
     }
-    image.access.flush()?;
-    if let Some(order) = &image.order {
-        order.lock().unwrap_or_else(PoisonError::into_inner).end_reserve()?;
+    metadata.write_entries()?;
+    let gone = metadata.take_gone();
+    metadata.free(&gone)?;
+    metadata.close()?;
+    metadata.sync()
+}
+
+/// Gives a place to all clusters of a range that have none.
+fn preallocate(
+    file: &File,
+    metadata: &mut Metadata,
+    range: Range<u64>,
+    preallocation: Preallocation,
+) -> io::Result<()> {
+    let layout = metadata.layout();
+    let end = range.end.div_ceil(layout.cluster_bytes());
+    let mut cluster = range.start.div_ceil(layout.cluster_bytes());
+    while cluster < end {
+        if !matches!(metadata.entry(cluster)?, Entry::Plain(Mapping { place: None, .. })) {
+            cluster += 1;
+            continue;
+        }
+        let (start, count) = metadata.allocate(cluster, 1)?;
+        let length_bytes = count << layout.cluster_bits;
+        if !metadata.is_fresh(start) {
+            metadata.data().write(&vec![0; length_bytes as usize], start)?;
+            metadata.need_contents();
+        }
+        if !layout.has_data_file {
+            create::reserve(file, start, length_bytes, preallocation)?;
+        }
+        metadata.data().reach((start + length_bytes).min(if layout.has_data_file { range.end } else { u64::MAX }))?;
+        let place = Some(Place { offset_bytes: start, is_own: true });
+        metadata.set(cluster, Mapping { place, data: layout.all_parts(), zeros: 0 })?;
+        cluster += count;
     }
-    image.access.sync()
+    Ok(())
+}
+
+/// Takes what lies behind the new end out of the tables.
+fn cut_off(metadata: &mut Metadata, size_bytes: u64, old_bytes: u64) -> io::Result<()> {
+    let layout = metadata.layout();
+    let first = size_bytes.div_ceil(layout.cluster_bytes());
+    let first_table = first.div_ceil(1 << layout.table_bits());
+    let end = old_bytes.div_ceil(layout.cluster_bytes()).min(first_table << layout.table_bits());
+    let mut cluster = metadata.next_with_table(first, end)?;
+    while cluster < end {
+        let entry = metadata.entry(cluster)?;
+        if entry != Entry::Plain(Mapping::NOTHING) {
+            metadata.set(cluster, Mapping::NOTHING)?;
+            metadata.release_entry(entry);
+        }
+        cluster += 1;
+    }
+    metadata.write_entries()?;
+    metadata.cut_off_tables(first_table)
 }
 
 /// Sees to it that the disk is zeros from an offset on, on stable storage: the rest of a cluster may hold what a larger

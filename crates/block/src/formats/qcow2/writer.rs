@@ -8,8 +8,9 @@
 //! QEMU's docs/interop/qcow2.txt is the format. The image is of version 3, has refcounts of 16 bits, and is compressed
 //! by zlib if at all.
 
-use super::create::Qcow2CreateOptions;
-use super::entries::{COMPRESSED, COPIED};
+use super::create::{Qcow2Backing, Qcow2CreateOptions};
+use super::entries::{COPIED, Layout as Clusters};
+use super::header::EXTENSION_BACKING_FORMAT;
 use super::new_refcounts::NewRefcounts;
 use crate::formats::ImageError;
 use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Queue};
@@ -24,8 +25,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Storage is reserved so far ahead: writing to it is a third faster on ext4.
 const RESERVED_BYTES: u64 = 64 << 20;
 
-/// The unit in which a compressed cluster's length is told.
-const COMPRESSED_UNIT_BYTES: u64 = 512;
+/// Where a header has the offset and the length of its backing file's name.
+const BACKING_NAME_AT: Range<usize> = 8..20;
 
 /// Refcounts have 16 bits.
 const REFCOUNT_ORDER: u32 = 4;
@@ -38,6 +39,7 @@ pub struct Qcow2Writer {
     disk: FileDisk,
     size_bytes: u64,
     cluster_bits: u32,
+    backing: Option<Qcow2Backing>,
     /// Held for a moment once a megabyte or so.
     layout: Mutex<Layout>,
 }
@@ -71,11 +73,16 @@ impl Qcow2Writer {
     /// # Errors
     /// When the options are impossible, or the file is.
     pub fn new(file: File, options: &Qcow2CreateOptions) -> Result<Self, ImageError> {
-        options.check()?;
         if options.backing.is_some() {
             return Err(ImageError::Invalid("an image is not written in one go over a backing file".into()));
         }
-        let Qcow2CreateOptions { size_bytes, cluster_bytes, .. } = *options;
+        Self::of(file, options, Some(0))
+    }
+
+    /// The same, of an image that may have a backing file; and no storage is reserved unless `reserved_end` says so.
+    pub(super) fn of(file: File, options: &Qcow2CreateOptions, reserved_end: Option<u64>) -> Result<Self, ImageError> {
+        options.check()?;
+        let Qcow2CreateOptions { size_bytes, cluster_bytes, ref backing, .. } = *options;
         let cluster_bits = cluster_bytes.ilog2();
         let handle = file.try_clone().map_err(|error| ImageError::Invalid(format!("no more descriptors: {error}")))?;
         // Whoever writes does so in a thread of its own.
@@ -89,9 +96,10 @@ impl Qcow2Writer {
             l1: vec![0; l1_entries as usize],
             tables: BTreeMap::new(),
             sharers: Vec::new(),
-            reserved_end: Some(0),
+            reserved_end,
         };
-        Ok(Self { file, disk, size_bytes, cluster_bits, layout: Mutex::new(layout) })
+        let backing = backing.clone();
+        Ok(Self { file, disk, size_bytes, cluster_bits, backing, layout: Mutex::new(layout) })
     }
 
     /// Bytes in a cluster.
@@ -136,18 +144,10 @@ impl Qcow2Writer {
         for &(offset, length) in clusters {
             let end = at + u64::from(length);
             layout.share(at >> self.cluster_bits..=(end - 1) >> self.cluster_bits);
-            self.enter(&mut layout, offset, self.compressed_entry(at, end));
+            self.enter(&mut layout, offset, clusters_of(self.cluster_bits).compressed_word(at, end));
             at = end;
         }
         start
-    }
-
-    /// "Compressed Clusters Descriptor": the offset, and above it how many more units of 512 bytes the data touch than
-    /// the first.
-    fn compressed_entry(&self, start: u64, end: u64) -> u64 {
-        let offset_bits = 62 - (self.cluster_bits - 8);
-        let more = (end - 1) / COMPRESSED_UNIT_BYTES - start / COMPRESSED_UNIT_BYTES;
-        COMPRESSED | more << offset_bits | start
     }
 
     fn enter(&self, layout: &mut Layout, offset: u64, entry: u64) {
@@ -214,7 +214,7 @@ impl Qcow2Writer {
     /// # Errors
     /// When the tables cannot be written.
     pub fn finish(self) -> io::Result<()> {
-        let layout = self.layout.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let layout = self.layout();
         if !layout.tables.is_empty() {
             return Err(io::Error::other("a part of the disk was not settled"));
         }
@@ -223,15 +223,57 @@ impl Qcow2Writer {
         refcounts.write(sharers, |bytes, offset| self.file.write_all_at(bytes, offset))?;
         let l1: Vec<u8> = layout.l1.iter().flat_map(|entry| entry.to_be_bytes()).collect();
         self.file.write_all_at(&l1, 1 << self.cluster_bits)?;
-        let header = header(self.size_bytes, self.cluster_bits, layout.l1.len() as u32, &refcounts);
+        let header = self.header(layout.l1.len() as u32, &refcounts)?;
         self.file.write_all_at(&header, 0)?;
         // What was reserved behind it is given back.
         self.file.set_len(refcounts.end_cluster() << self.cluster_bits)
     }
 
+    /// "Header": 104 bytes, the format of the backing file, the end of the header extensions, and the backing file's
+    /// name.
+    fn header(&self, l1_entries: u32, refcounts: &NewRefcounts) -> io::Result<Vec<u8>> {
+        const HEADER_BYTES: u32 = 104;
+        let mut bytes = Vec::with_capacity(112);
+        let l1_offset: u64 = 1 << self.cluster_bits;
+        bytes.extend(b"QFI\xfb");
+        bytes.extend(3_u32.to_be_bytes());
+        bytes.extend([0; 12]); // Where the backing file's name is.
+        bytes.extend(self.cluster_bits.to_be_bytes());
+        bytes.extend(self.size_bytes.to_be_bytes());
+        bytes.extend(0_u32.to_be_bytes()); // Not encrypted.
+        bytes.extend(l1_entries.to_be_bytes());
+        bytes.extend(l1_offset.to_be_bytes());
+        bytes.extend(refcounts.table_offset_bytes().to_be_bytes());
+        bytes.extend(refcounts.table_clusters().to_be_bytes());
+        bytes.extend([0; 12]); // No snapshots.
+        bytes.extend([0; 24]); // No feature that anybody must know.
+        bytes.extend(REFCOUNT_ORDER.to_be_bytes());
+        bytes.extend(HEADER_BYTES.to_be_bytes());
+        let Some(Qcow2Backing { name, format }) = &self.backing else {
+            bytes.extend([0; 8]); // No more extensions.
+            return Ok(bytes);
+        };
+        bytes.extend(EXTENSION_BACKING_FORMAT.to_be_bytes());
+        bytes.extend((format.len() as u32).to_be_bytes());
+        bytes.extend(format.as_bytes());
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes.extend([0; 8]); // No more extensions.
+        let place = [&(bytes.len() as u64).to_be_bytes()[..], &(name.len() as u32).to_be_bytes()].concat();
+        bytes[BACKING_NAME_AT].copy_from_slice(&place);
+        bytes.extend(name.as_bytes());
+        if bytes.len() > 1 << self.cluster_bits {
+            return Err(io::Error::other("the name of its backing file does not fit into its first cluster"));
+        }
+        Ok(bytes)
+    }
+
     fn layout(&self) -> MutexGuard<'_, Layout> {
         self.layout.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn clusters_of(cluster_bits: u32) -> Clusters {
+    Clusters { cluster_bits, is_extended: false, has_data_file: false }
 }
 
 impl Layout {
@@ -276,27 +318,4 @@ impl Layout {
         let new_end = needed_end + RESERVED_BYTES;
         self.reserved_end = fallocate(file, FallocateFlags::empty(), end, new_end - end).ok().map(|()| new_end);
     }
-}
-
-/// "Header": 104 bytes, and the end of the header extensions.
-fn header(size_bytes: u64, cluster_bits: u32, l1_entries: u32, refcounts: &NewRefcounts) -> Vec<u8> {
-    const HEADER_BYTES: u32 = 104;
-    let mut bytes = Vec::with_capacity(112);
-    let l1_offset: u64 = 1 << cluster_bits;
-    bytes.extend(b"QFI\xfb");
-    bytes.extend(3_u32.to_be_bytes());
-    bytes.extend([0; 12]); // No backing file.
-    bytes.extend(cluster_bits.to_be_bytes());
-    bytes.extend(size_bytes.to_be_bytes());
-    bytes.extend(0_u32.to_be_bytes()); // Not encrypted.
-    bytes.extend(l1_entries.to_be_bytes());
-    bytes.extend(l1_offset.to_be_bytes());
-    bytes.extend(refcounts.table_offset_bytes().to_be_bytes());
-    bytes.extend(refcounts.table_clusters().to_be_bytes());
-    bytes.extend([0; 12]); // No snapshots.
-    bytes.extend([0; 24]); // No feature that anybody must know.
-    bytes.extend(REFCOUNT_ORDER.to_be_bytes());
-    bytes.extend(HEADER_BYTES.to_be_bytes());
-    bytes.extend([0; 8]); // No more extensions.
-    bytes
 }

@@ -67,7 +67,7 @@ impl Forged {
     /// Checks it, repairs it, and looks at it as it is before it is written to: each reads it a few times at most.
     #[track_caller]
     fn is_read_within_bounds(&self, name: &str) {
-        let image = |writable| ImageFile::new(self.file(), FILE_BYTES, writable, true, 0);
+        let image = |writable| ImageFile::new(self.file(), FILE_BYTES, writable, true);
         for (repair, times) in [(Repair::None, 2), (Repair::All, 8)] {
             let mut check = Qcow2Check::of(PathBuf::from(name), image(repair == Repair::All)).unwrap();
             let mut lines = 0;
@@ -91,7 +91,8 @@ impl Forged {
     fn walked(&self) -> Result<u64, String> {
         let (nothing, path) = (AllowedDirectories::none(), PathBuf::from("forged"));
         let options = FileOptions { read_only: true, lock: false, ..FileOptions::default() };
-        let image = chain::open_in(self.file(), &path, &options, &nothing).map_err(|error| error.to_string())?;
+        let opened = chain::open_in(self.file(), &path, &options, &nothing).map_err(|error| error.to_string())?;
+        let image = opened.image;
         let mut at = 0;
         while at < image.size_bytes {
             at += image.extents(at..image.size_bytes).unwrap().length_bytes;

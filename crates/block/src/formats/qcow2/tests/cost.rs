@@ -90,9 +90,11 @@ fn clusters_that_are_counted_lie_in_the_file_and_it_is_cut_when_it_is_closed() {
     for written in 1..=40_u64 {
         carry_out(&disk, WRITE, 4096, [(written * 7 % 40) << 24].into_iter());
         let file = std::fs::File::open(&path).unwrap();
-        // The one block of refcounts lies where the refcount table begins with.
+        // There is one block of refcounts, which the refcount table begins with; the header says where that is.
         let mut entry = [0; 8];
-        file.read_exact_at(&mut entry, 1 << 16).unwrap();
+        file.read_exact_at(&mut entry, 48).unwrap();
+        let table = u64::from_be_bytes(entry);
+        file.read_exact_at(&mut entry, table).unwrap();
         let mut counts = vec![0; 1 << 16];
         file.read_exact_at(&mut counts, u64::from_be_bytes(entry)).unwrap();
         let counted = counts.chunks(2).rposition(|count| count != [0, 0]).unwrap() as u64 + 1;

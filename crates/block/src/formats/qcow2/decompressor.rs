@@ -1,0 +1,99 @@
+//! Compressed clusters, made whole again.
+
+use super::entries::Compressed;
+use super::image_tables::ImageTables;
+use flate2::{Decompress, FlushDecompress, Status};
+use std::io;
+use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
+
+/// Bytes of clusters that are kept, but one at least: who reads one in small pieces has it decompressed once.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// What decompresses the clusters of one thread.
+#[derive(Default)]
+pub(super) struct Decompressor {
+    inflate: Option<Decompress>,
+    unzstd: Option<Decoder<'static>>,
+    packed: Vec<u8>,
+    /// Clusters that were asked for lately, the last one first: of which image, from where, and what they hold.
+    kept: Vec<(usize, Compressed, Vec<u8>)>,
+}
+
+impl Decompressor {
+    /// The contents of a compressed cluster of the image `number` of a chain.
+    ///
+    /// # Errors
+    /// When it cannot be read, or does not become a whole cluster.
+    pub(super) fn cluster(&mut self, number: usize, tables: &ImageTables, compressed: Compressed) -> io::Result<&[u8]> {
+        let known = self.kept.iter().position(|(image, place, _)| (*image, *place) == (number, compressed));
+        let cluster = match known {
+            Some(index) => self.kept.remove(index).2,
+            None => {
+                let cluster_bytes = tables.layout.cluster_bytes() as usize;
+                let is_full = (self.kept.len() + 1) * cluster_bytes > KEPT_BYTES;
+                let mut bytes = if is_full { self.kept.pop().map(|kept| kept.2) } else { None }.unwrap_or_default();
+                bytes.resize(cluster_bytes, 0);
+                self.decompress(tables, compressed, &mut bytes)?;
+                bytes
+            }
+        };
+        self.kept.insert(0, (number, compressed, cluster));
+        Ok(self.kept.first().map_or(&[][..], |(.., cluster)| cluster))
+    }
+
+    fn decompress(&mut self, tables: &ImageTables, compressed: Compressed, cluster: &mut [u8]) -> io::Result<()> {
+        let Compressed { offset_bytes, length_bytes } = compressed;
+        // Its last unit may be cut off by the file's end.
+        let length_bytes = length_bytes.min(tables.file().length_bytes().saturating_sub(offset_bytes));
+        // At most two clusters: an entry has no room for more.
+        self.packed.resize(length_bytes as usize, 0);
+        tables.file().read(&mut self.packed, offset_bytes)?;
+        let done = if tables.is_zstd { self.unzstd(cluster) } else { self.inflate(cluster) };
+        if done {
+            return Ok(());
+        }
+        let message = format!("the compressed cluster at {offset_bytes} does not become a whole one");
+        Err(io::Error::new(io::ErrorKind::InvalidData, message))
+    }
+
+    /// Whether what is packed becomes the whole `cluster`. What follows it does not matter.
+    fn inflate(&mut self, cluster: &mut [u8]) -> bool {
+        // QEMU's have a window of 4 KiB, others' may have the largest.
+        let inflate = self.inflate.get_or_insert_with(|| Decompress::new(false));
+        inflate.reset(false);
+        let mut status = Ok(Status::Ok);
+        while let (Ok(Status::Ok), true) = (&status, inflate.total_out() < cluster.len() as u64) {
+            let (read, written) = (inflate.total_in(), inflate.total_out());
+            let input = self.packed.get(read as usize..).unwrap_or_default();
+            status = inflate.decompress(input, &mut cluster[written as usize..], FlushDecompress::Finish);
+            if (inflate.total_in(), inflate.total_out()) == (read, written) {
+                break;
+            }
+        }
+        inflate.total_out() == cluster.len() as u64
+    }
+
+    /// The same of zstd's.
+    fn unzstd(&mut self, cluster: &mut [u8]) -> bool {
+        if self.unzstd.is_none() {
+            self.unzstd = Decoder::new().ok();
+        }
+        let Some(decoder) = self.unzstd.as_mut() else { return false };
+        if decoder.reinit().is_err() {
+            return false;
+        }
+        let (mut input, mut output) = (InBuffer::around(&self.packed), OutBuffer::around(cluster));
+        loop {
+            let before = (input.pos(), output.pos());
+            if decoder.run(&mut input, &mut output).is_err() {
+                return false;
+            }
+            if output.pos() == output.capacity() {
+                return true;
+            }
+            if (input.pos(), output.pos()) == before {
+                return false;
+            }
+        }
+    }
+}
