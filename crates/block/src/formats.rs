@@ -1,6 +1,6 @@
-//! Disks in image files: [`Qcow2Disk`] and [`VmdkDisk`].
+//! Disks in image files: [`Qcow2Disk`], [`VmdkDisk`] and [`BlockMapDisk`].
 //!
-//! Both find out where in which file a request's bytes lie, and push requests with the caller's own segments to the
+//! All find out where in which file a request's bytes lie, and push requests with the caller's own segments to the
 //! queues of the [`crate::FileDisk`]s below: reading what an image holds costs a look-up in memory more than reading
 //! a raw file. What one image says of other files is opened through [`AllowedDirectories`] only.
 //!
@@ -9,15 +9,18 @@
 
 mod allowed_directories;
 mod atomic_change;
+mod block_map;
 mod error;
 mod file_format;
 mod fold;
+mod l2_cache;
 mod qcow2;
 mod scatter;
 mod vmdk;
 
 pub use allowed_directories::AllowedDirectories;
 pub use atomic_change::{AtomicChange, ForeignJournal, FoundJournal, UnfinishedChange};
+pub use block_map::{BlockMapDisk, BlockMapFormat, BlockMapInfo};
 pub use error::ImageError;
 pub use file_format::FileFormat;
 pub(crate) use fold::fold;

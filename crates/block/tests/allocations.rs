@@ -1,9 +1,12 @@
 //! After a queue has warmed up, requests allocate nothing.
 
+#[path = "formats/block_map/vhd_image.rs"]
+mod vhd_image;
+
 use blockyard_block::layers::{AlignOptions, AlignedDisk, MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use blockyard_block::{
-    AllowedDirectories, CountingAllocator, Disk, Engine, FileDisk, FileOptions, MemoryMap, NullDisk, Operation,
-    Qcow2CreateOptions, Qcow2Disk, Queue, Request, Segment,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, CountingAllocator, Disk, Engine, FileDisk, FileOptions,
+    MemoryMap, NullDisk, Operation, Qcow2CreateOptions, Qcow2Disk, Queue, Request, Segment,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,6 +185,24 @@ fn an_allocated_qcow2_image_allocates_nothing_per_request() {
     let path = directory.path().join("image");
     Qcow2Disk::create(&path, &Qcow2CreateOptions::new(2 << 20)).unwrap();
     let disk = Qcow2Disk::open(&path, &FileOptions::default(), &AllowedDirectories::none()).unwrap();
+    let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
+    let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
+    let mut completions = Vec::with_capacity(DEPTH);
+    run_in_place(&mut *queue, &mut completions);
+    let before = allocations();
+    run_in_place(&mut *queue, &mut completions);
+    assert_eq!(allocations() - before, 0);
+}
+
+#[test]
+fn an_image_of_another_hypervisor_allocates_nothing_per_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    let blocks = (0..16).map(|block| (block, vhd_image::ALL, vec![7; 65536])).collect();
+    let image = vhd_image::VhdImage { blocks, ..vhd_image::VhdImage::new(3, 2 << 20, 65536) };
+    std::fs::write(&path, image.bytes()).unwrap();
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    let disk = BlockMapDisk::open(&path, BlockMapFormat::Vhd, &options, &AllowedDirectories::none()).unwrap();
     let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
     let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
     let mut completions = Vec::with_capacity(DEPTH);

@@ -4,6 +4,7 @@ use crate::command_line::{Cli, Command, every_command};
 use crate::ending::end;
 use crate::examples;
 use blockyard_block::FileFormat;
+use blockyard_block::specification::Format;
 use blockyard_command_line::clap_error::{name_what_is_not_utf8, text};
 use blockyard_command_line::terminal;
 use blockyard_shell::{VerbLine, is_verb, verb_line};
@@ -100,7 +101,7 @@ fn advise(mut error: clap::Error) -> clap::Error {
 fn of_format(format: &FileFormat) -> Option<String> {
     match format.word {
         "qcow2" => None,
-        "vmdk" => Some(format!("{} images can be read, not made", format.name)),
+        word if word.parse::<Format>().is_ok() => Some(format!("{} images can be read, not made", format.name)),
         _ => Some(format!("{} is neither read nor made here: {}", format.name, format.remedy())),
     }
 }

@@ -279,7 +279,7 @@ fn what_makes_no_sense_is_a_usage_error_and_touches_nothing() {
         ("", ",snapshot", "'snapshot'"),
         ("", ",colour=red", "colour"),
         (",colour=red", "", "colour"),
-        (",format=vdi", "", "vdi"),
+        (",format=dmg", "", "dmg"),
         (",partition=0", "", "partition"),
     ] {
         let disks = [with(&input, source), with(&output, destination)];

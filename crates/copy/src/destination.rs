@@ -124,6 +124,13 @@ fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
     let make = match output.format() {
         Some(Format::Qcow2) => "blockyard image create -f qcow2",
         Some(Format::Vmdk) => "qemu-img create -f vmdk -o subformat=monolithicFlat",
+        Some(format @ Format::BlockMap(_)) => {
+            let name = format.name();
+            return Err(anyhow!(
+                "{output} is {name} by its name, and {name} images are only read: choose another name, or add \
+                 ,format=raw if a raw disk may be called so"
+            ));
+        }
         Some(Format::Raw) | None => return Ok(()),
     };
     let Some(path) = output.path() else { return Ok(()) };

@@ -43,6 +43,11 @@ impl AllowedDirectories {
         Ok(Self { directories: directories.collect::<Result<_, _>>()? })
     }
 
+    /// Their paths, symbolic links resolved.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.directories.iter().map(|(path, _)| path.as_path())
+    }
+
     /// Opens the file that `image` calls `name`: for reading, and also for writing if `writable`, and locked then.
     /// Gives its path too, from which what it refers to in turn starts.
     pub(super) fn open(&self, image: &Path, name: &str, writable: bool) -> Result<(File, PathBuf), ImageError> {

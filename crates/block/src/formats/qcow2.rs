@@ -30,7 +30,6 @@ mod image;
 mod image_file;
 mod image_tables;
 mod info;
-mod l2_cache;
 mod map;
 mod metadata;
 mod new_refcounts;
@@ -48,7 +47,7 @@ mod tests;
 mod worker;
 mod writer;
 
-use super::{AllowedDirectories, ImageError};
+use super::{AllowedDirectories, ImageError, l2_cache};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
 pub use census::{CheckReport, Repair};
 use chain::Opened;

@@ -1,6 +1,6 @@
 //! What a file's bytes are.
 
-use crate::FileFormat;
+use crate::{BlockMapFormat, FileFormat};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -13,19 +13,38 @@ pub enum Format {
     Qcow2,
     /// An image in VMware's format, flat, which is only read.
     Vmdk,
+    /// An image in another hypervisor's format, which is only read.
+    BlockMap(BlockMapFormat),
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 3] = [Self::Raw, Self::Qcow2, Self::Vmdk];
+    pub const ALL: [Self; 5] =
+        [Self::Raw, Self::Qcow2, Self::Vmdk, Self::BlockMap(BlockMapFormat::Vdi), Self::BlockMap(BlockMapFormat::Vhd)];
 
-    /// Its word: `raw`, `qcow2` or `vmdk`.
+    /// Its word: qemu-img's. VHD has what everybody else calls it, `vhd`, besides.
     pub fn word(self) -> &'static str {
         match self {
             Self::Raw => "raw",
             Self::Qcow2 => "qcow2",
             Self::Vmdk => "vmdk",
+            Self::BlockMap(BlockMapFormat::Vdi) => "vdi",
+            Self::BlockMap(BlockMapFormat::Vhd) => "vpc",
         }
+    }
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Raw | Self::Qcow2 => self.word(),
+            Self::Vmdk => "VMDK",
+            Self::BlockMap(format) => format.name(),
+        }
+    }
+
+    /// Whether images can be made in it, and not only read.
+    pub fn is_made(self) -> bool {
+        matches!(self, Self::Raw | Self::Qcow2)
     }
 
     /// The one among those that are supported.
@@ -43,7 +62,12 @@ impl FromStr for Format {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
+        let word = if word == "vhd" { "vpc" } else { word };
         let found = Self::ALL.into_iter().find(|format| format.word() == word);
-        found.ok_or_else(|| format!("there is no '{word}', only raw, qcow2 and vmdk"))
+        found.ok_or_else(|| {
+            let words = Self::ALL.map(Self::word);
+            let (last, others) = words.split_last().unwrap_or((&"", &[]));
+            format!("there is no '{word}', only {} and {last}", others.join(", "))
+        })
     }
 }

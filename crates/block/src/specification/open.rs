@@ -68,7 +68,7 @@ impl DiskSpecification {
         let was_completed = unfinished.as_ref().is_some_and(UnfinishedChange::has_happened);
         match unfinished {
             Some(change) if read_only => return Err(change.must_be_completed().into()),
-            Some(change) => specification.complete(change, &file, format, context.allow_dirs)?,
+            Some(change) => specification.complete(change, &file, format, context)?,
             None => {}
         }
         Ok(OpenedImage { file, was_completed })

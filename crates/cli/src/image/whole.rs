@@ -2,6 +2,7 @@
 //! itself, shut in ([`shut_in`]).
 
 mod behind;
+mod block_map_report;
 mod check;
 mod commit;
 mod compare;

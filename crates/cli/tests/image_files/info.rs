@@ -87,12 +87,10 @@ fn info_says_what_qemu_img_does_of_any_image() {
 #[test]
 fn info_says_what_a_file_in_another_format_is() {
     let yard = Yard::new();
-    for (format, name, word) in
-        [("vhdx", "a.vhdx", "vhdx"), ("vdi", "b.img", "vdi"), ("vpc", "c.vhd", "vpc"), ("qed", "d.qcow2", "qed")]
-    {
-        qemu_img(&yard, &format!("create -q -f {format} {name} 10M"));
+    for name in ["a.qcow", "b.img", "c.qcow2"] {
+        qemu_img(&yard, &format!("create -q -f qcow {name} 10M"));
         let ours = image(&yard, ["info", "--json", name]).succeeded().json();
-        assert_eq!((ours["format"].as_str(), &ours["virtual-size"]), (Some(word), &Value::Null));
+        assert_eq!((ours["format"].as_str(), &ours["virtual-size"]), (Some("qcow"), &Value::Null));
         assert!(ours["unusable"].as_str().unwrap().contains("not supported"), "{ours}");
     }
     fs::write(yard.path("e.img.xz"), b"\xfd7zXZ\0 and more").unwrap();

@@ -1,17 +1,74 @@
-//! Files in formats that are not supported are never taken for raw disks, by whichever command.
+//! Files in formats that are not supported are never taken for raw disks, by whichever command, and those that are only
+//! read are read by every command.
 
 use super::*;
 
 /// What qemu-img makes of each format: its options, and the ending of names.
-const FORMATS: [(&str, &str); 7] = [
-    ("-f vhdx", "vhdx"),
-    ("-f vdi", "vdi"),
-    ("-f vpc", "vhd"),
-    ("-f vpc -o subformat=fixed", "VHD"),
-    ("-f qed", "qed"),
-    ("-f parallels", "hdd"),
-    ("-f vmdk", "img"),
+const FORMATS: [(&str, &str); 2] = [("-f qcow", "qcow"), ("-f vmdk", "img")];
+
+/// The same of formats that are only read, each with the word that qemu-img has for it.
+const READ: [(&str, &str, &str); 4] = [
+    ("vdi", "", "vdi"),
+    ("vdi", " -o static=on", "VDI"),
+    ("vpc", " -o force_size=on", "vhd"),
+    ("vpc", " -o subformat=fixed,force_size=on", "VHD"),
 ];
+
+#[test]
+fn images_of_other_hypervisors_are_read_as_disks() {
+    let yard = Yard::new();
+    mixed(&yard, "raw.img");
+    for (word, options, ending) in READ {
+        let name = format!("a.{ending}");
+        qemu_img(&yard, &format!("convert -f raw -O {word}{options} raw.img {name}"));
+        let before = fs::read(yard.path(&name)).unwrap();
+        let info = image(&yard, ["info", "--json", &name]).succeeded().json();
+        let theirs = qemu_img(&yard, &format!("info --output=json -f {word} {name}")).json();
+        for key in ["format", "virtual-size", "cluster-size", "actual-size", "dirty-flag"] {
+            assert!(theirs[key].is_null() || info[key] == theirs[key], "{name}: {key}: {info}");
+        }
+        assert!(info["unusable"].is_null(), "{info}");
+        let text = image(&yard, ["info", &name]).succeeded().stdout;
+        assert!(text.contains(&format!("file format: {word}\n")) && text.contains("subformat: "), "{text}");
+        image(&yard, ["check", &name]).succeeded();
+        image(&yard, ["compare", "raw.img", &name]).succeeded();
+        image(&yard, ["convert", &name, "out.qcow2"]).succeeded();
+        image(&yard, ["convert", &name, "out.img"]).succeeded();
+        qemu_img(&yard, "compare -f raw -F qcow2 raw.img out.qcow2");
+        qemu_img(&yard, "compare -f raw -F raw raw.img out.img");
+        run(&mut support::copy_command([yard.path(&name), yard.path("copy.img")])).succeeded();
+        qemu_img(&yard, "compare -f raw -F raw raw.img copy.img");
+        let map = image(&yard, ["map", "--json", &name]).succeeded().json();
+        let first = map.as_array().unwrap().iter().find(|entry| entry["data"] == true).unwrap();
+        assert_eq!(first["start"], 0, "{map}");
+        image(&yard, ["measure", "-O", "raw", &name]).succeeded();
+        // An overlay takes what is written.
+        image(&yard, ["convert", "-n", "raw.img", &format!("{name},snapshot")]).succeeded();
+        // Nothing writes to it, under whatever name.
+        fs::copy(yard.path(&name), yard.path("b.img")).unwrap();
+        for (name, said) in [(name.as_str(), "only read"), ("b.img", "its name does not say so")] {
+            let refusals: [&[&str]; 6] = [
+                &["image", "mkfs", name, "sda", "ext4"],
+                &["image", "resize", name, "80M"],
+                &["image", "convert", "-n", "raw.img", name],
+                &["image", "check", "-r", "all", name],
+                &["serve", "--socket", "socket", name],
+                &["copy", "-n", "raw.img", name],
+            ];
+            for arguments in refusals {
+                run(blockyard().current_dir(yard.path("")).args(arguments)).failed(1, &[name, said]);
+            }
+            assert!(fs::read(yard.path(name)).unwrap() == before, "{name} has changed");
+        }
+        for arguments in [&["create", &name, "1M"][..], &["convert", "raw.img", &name]] {
+            image(&yard, arguments).failed(2, &["can be read, not made"]);
+        }
+        assert!(fs::read(yard.path(&name)).unwrap() == before, "{name} has changed");
+        for name in [name.as_str(), "b.img", "out.img", "out.qcow2", "copy.img"] {
+            fs::remove_file(yard.path(name)).unwrap();
+        }
+    }
+}
 
 #[test]
 fn a_container_is_not_taken_for_a_raw_disk() {
@@ -20,6 +77,9 @@ fn a_container_is_not_taken_for_a_raw_disk() {
     for (options, ending) in FORMATS {
         let by_name = format!("a.{ending}");
         qemu_img(&yard, &format!("create -q {options} {by_name} 20M"));
+        // A raw disk is whole sectors.
+        let file = File::options().write(true).open(yard.path(&by_name)).unwrap();
+        file.set_len(file.metadata().unwrap().len().next_multiple_of(512)).unwrap();
         // A name says something, and so do contents.
         fs::copy(yard.path(&by_name), yard.path("b.img")).unwrap();
         for name in [&by_name, "b.img"] {
@@ -56,7 +116,7 @@ fn a_container_is_not_taken_for_a_raw_disk() {
 fn no_raw_disk_is_made_under_the_name_of_another_format() {
     let yard = Yard::new();
     File::create(yard.path("raw.img")).unwrap().set_len(MIB).unwrap();
-    for name in ["x.vhdx", "x.Vdi", "x.img.gz", "x.xz", "x.zst", "x.bz2", "x.zip", "x.ova", "x.vma", "x.dmg"] {
+    for name in ["x.dmg", "x.Qcow", "x.img.gz", "x.xz", "x.zst", "x.bz2", "x.zip", "x.ova", "x.vma"] {
         for arguments in
             [&["image", "create", name, "1M"][..], &["image", "convert", "raw.img", name], &["copy", "raw.img", name]]
         {
@@ -66,8 +126,8 @@ fn no_raw_disk_is_made_under_the_name_of_another_format() {
         image(&yard, ["dd", "raw.img", "if=sda", &of]).failed(1, &[name, "another name"]);
         assert!(!yard.path(name).exists());
     }
-    run(blockyard().current_dir(yard.path("")).args(["copy", "raw.img", "x.vhd,format=raw"])).succeeded();
-    assert!(same(&yard.path("raw.img"), &yard.path("x.vhd")));
+    run(blockyard().current_dir(yard.path("")).args(["copy", "raw.img", "x.dmg,format=raw"])).succeeded();
+    assert!(same(&yard.path("raw.img"), &yard.path("x.dmg")));
 }
 
 /// A boot sector may begin with any code, and a file system's first sector with any bytes.

@@ -61,7 +61,7 @@ image convert a.img directory/none/b.img
 image convert a.img a.img
 image convert a.img link
 image convert a.img -
-image convert -f vdi a.img b.img
+image convert -f dmg a.img b.img
 image convert -O vdi a.img b.img
 image convert -O vmdk a.img b.img
 image check session:s

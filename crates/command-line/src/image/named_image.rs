@@ -3,8 +3,8 @@
 use crate::terminal;
 use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
-use blockyard_block::shown;
 use blockyard_block::specification::{DiskSpecification, Format};
+use blockyard_block::{BlockMapFormat, shown};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,8 @@ pub fn formats() -> impl TypedValueParser<Value = Format> {
 
 /// Reads the name of a format that images can be made in.
 pub fn made_formats() -> impl TypedValueParser<Value = Format> {
-    one_of(&[Format::Raw, Format::Qcow2])
+    let made: Vec<_> = Format::ALL.into_iter().filter(|format| format.is_made()).collect();
+    one_of(&made)
 }
 
 /// The one place where the command line's words become formats.
@@ -25,8 +26,11 @@ fn one_of(formats: &[Format]) -> impl TypedValueParser<Value = Format> + use<> {
             Format::Raw => "The disk's bytes as they are",
             Format::Qcow2 => "QEMU's format",
             Format::Vmdk => "VMware's, flat: read only",
+            Format::BlockMap(BlockMapFormat::Vdi) => "VirtualBox's: read only",
+            Format::BlockMap(BlockMapFormat::Vhd) => "VHD, Virtual PC's and Hyper-V's: read only",
         };
-        PossibleValue::new(format.word()).help(help)
+        let value = PossibleValue::new(format.word()).help(help);
+        if *format == Format::BlockMap(BlockMapFormat::Vhd) { value.alias("vhd") } else { value }
     });
     PossibleValuesParser::new(words.collect::<Vec<_>>()).try_map(|word| word.parse::<Format>())
 }

@@ -5,8 +5,8 @@ use crate::error::{Context, Result, refuse};
 use blockyard_block::partition_table::{self, PartitionTable};
 use blockyard_block::specification::{DiskSpecification, Format, Kind, OpenError};
 use blockyard_block::{
-    AllowedDirectories, ChainImage, Disk, FileFormat, FileUsers, ImageError, OpenedFile, Qcow2Info, VmdkInfo, explain,
-    image_chain, shown,
+    AllowedDirectories, BlockMapInfo, ChainImage, Disk, FileFormat, FileUsers, ImageError, OpenedFile, Qcow2Info,
+    VmdkInfo, explain, image_chain, shown,
 };
 use std::collections::BTreeSet;
 use std::fs::Metadata;
@@ -22,6 +22,7 @@ pub struct Look {
     format: &'static str,
     qcow2: Option<Qcow2Info>,
     vmdk: Option<VmdkInfo>,
+    block_map: Option<BlockMapInfo>,
     users: FileUsers,
 }
 
@@ -55,6 +56,8 @@ pub struct ImageInfo {
     pub qcow2: Option<Qcow2Info>,
     /// What a VMDK does.
     pub vmdk: Option<VmdkInfo>,
+    /// What an image in another hypervisor's format does.
+    pub block_map: Option<BlockMapInfo>,
     /// The images behind it, the nearest first, if they were asked for.
     pub behind: Vec<ChainImage>,
     /// Who uses it.
@@ -104,8 +107,12 @@ impl Look {
         };
         let qcow2 = opened.filter(|_| format == "qcow2").and_then(|file| Qcow2Info::of_opened(file).ok());
         let vmdk = opened.filter(|_| format == "vmdk").and_then(|file| VmdkInfo::of(file).ok());
+        let block_map = match (opened, format.parse()) {
+            (Some(file), Ok(Format::BlockMap(format))) => BlockMapInfo::of(file, format).ok(),
+            _ => None,
+        };
         let users = opened.map(FileUsers::of).transpose().with_context(failed)?.unwrap_or_default();
-        Ok(Self { named: named.clone(), file, format, qcow2, vmdk, users })
+        Ok(Self { named: named.clone(), file, format, qcow2, vmdk, block_map, users })
     }
 
     /// The file, to be opened as a disk.
@@ -129,10 +136,12 @@ impl Look {
             None => Vec::new(),
         };
         behind.drain(..behind.len().min(1));
-        let Self { named, file, format, qcow2, vmdk, users } = self;
+        let Self { named, file, format, qcow2, vmdk, block_map, users } = self;
         let metadata = file.as_ref().map(|(_, metadata)| metadata);
-        let virtual_bytes = match (&qcow2, &opened) {
-            (Some(info), _) => Some(info.size_bytes),
+        let said_bytes = qcow2.as_ref().map(|info| info.size_bytes);
+        let said_bytes = said_bytes.or(block_map.as_ref().map(|info| info.size_bytes));
+        let virtual_bytes = match (said_bytes, &opened) {
+            (Some(bytes), _) => Some(bytes),
             (None, Ok(opened)) => Some(opened.length_bytes),
             // Somebody who writes to a raw image keeps others from opening it, not from looking at how long it is.
             (None, Err(_)) if format == "raw" => metadata.map(Metadata::len),
@@ -151,6 +160,7 @@ impl Look {
             storage_bytes: metadata.map(|metadata| metadata.blocks() * 512 + extents_bytes),
             qcow2,
             vmdk,
+            block_map,
             behind,
             users,
             unfinished: opened.as_ref().ok().and_then(|opened| opened.unfinished.clone()),

@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use blockyard_block::{
-    AllowedDirectories, Disk, ExtentKind, FileOptions, OpenedFile, Qcow2Disk, Qcow2Mapping, Qcow2MappingKind,
-    image_chain,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, Disk, ExtentKind, FileOptions, OpenedFile, Qcow2Disk,
+    Qcow2Mapping, Qcow2MappingKind, image_chain,
 };
 use std::io;
 use std::ops::Range;
@@ -18,6 +18,7 @@ pub struct Map {
 
 enum MappedDisk {
     Qcow2(Qcow2Disk),
+    BlockMap(BlockMapDisk),
     Other(Arc<dyn Disk>),
 }
 
@@ -53,6 +54,18 @@ impl Map {
         let disk = Qcow2Disk::open_in(image.file().try_clone()?, image.path(), &options, &allowed)?;
         let files = image_chain(image, &allowed)?.iter().map(|image| image.path.display().to_string()).collect();
         Ok(Self { disk: MappedDisk::Qcow2(disk), files })
+    }
+
+    /// Of an image in this format, with those that are behind it.
+    ///
+    /// # Errors
+    /// When it or one of those cannot be opened.
+    pub fn of_block_map(image: &OpenedFile, format: BlockMapFormat, allow_dirs: &[PathBuf]) -> Result<Self> {
+        let allowed = AllowedDirectories::new(allow_dirs)?;
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        let disk = BlockMapDisk::open_in(image.file().try_clone()?, image.path(), format, &options, &allowed)?;
+        let files = disk.files().map(|path| path.display().to_string()).collect();
+        Ok(Self { disk: MappedDisk::BlockMap(disk), files })
     }
 
     /// Of a disk that is one file, byte by byte, or in none.
@@ -95,14 +108,16 @@ impl Map {
     fn capacity_bytes(&self) -> u64 {
         match &self.disk {
             MappedDisk::Qcow2(disk) => disk.geometry().capacity_bytes,
+            MappedDisk::BlockMap(disk) => disk.geometry().capacity_bytes,
             MappedDisk::Other(disk) => disk.geometry().capacity_bytes,
         }
     }
 
     fn entry(&self, range: Range<u64>) -> io::Result<MapEntry> {
         let start_bytes = range.start;
-        let (mapping, is_qcow2) = match &self.disk {
+        let (mapping, is_image) = match &self.disk {
             MappedDisk::Qcow2(disk) => (disk.map(range)?, true),
+            MappedDisk::BlockMap(disk) => (disk.map(range)?, true),
             MappedDisk::Other(disk) => (plain(&**disk, range)?, false),
         };
         let Qcow2Mapping { length_bytes, depth, kind } = mapping;
@@ -125,7 +140,7 @@ impl Map {
             Qcow2MappingKind::Hole { offset_bytes } => {
                 MapEntry { is_zero: true, offset_bytes: Some(offset_bytes), ..entry }
             }
-            Qcow2MappingKind::Absent => MapEntry { is_zero: true, is_present: !is_qcow2, ..entry },
+            Qcow2MappingKind::Absent => MapEntry { is_zero: true, is_present: !is_image, ..entry },
         })
     }
 }

@@ -1,5 +1,6 @@
 //! How large the file of a new image would be.
 
+use super::new_image::not_made;
 use crate::error::{Error, Result, refuse};
 use blockyard_block::specification::Format;
 use blockyard_block::{Disk, Extent, ExtentKind, Preallocation, walk_extents};
@@ -59,7 +60,7 @@ impl Measuring {
         let measured = match self.format {
             Format::Raw => Some(Measured { required_bytes: size_bytes, full_bytes: size_bytes }),
             Format::Qcow2 => qcow2(size_bytes, data_bytes, self.cluster_bytes),
-            Format::Vmdk => return Err(Error::usage("VMDK images can be read, not made: choose raw or qcow2")),
+            Format::Vmdk | Format::BlockMap(_) => return Err(not_made(self.format)),
         };
         match measured {
             Some(measured) => Ok(measured),

@@ -66,7 +66,7 @@ impl NewImage {
         match self.format {
             Format::Raw => self.make_raw(&file, watch)?,
             Format::Qcow2 => Qcow2Disk::create_in(file.file(), &self.path, &self.qcow2_options())?,
-            Format::Vmdk => return Err(Error::usage("VMDK images can be read, not made: choose raw or qcow2")),
+            Format::Vmdk | Format::BlockMap(_) => return Err(not_made(self.format)),
         }
         Ok(file)
     }
@@ -115,6 +115,11 @@ impl NewImage {
         let name = self.path.file_name().map_or_else(PathBuf::new, PathBuf::from);
         Ok(Qcow2Disk::open_in(handle, &directory.join(name), &OPTIONS, &allowed)?)
     }
+}
+
+/// Why there is no new image in a format that is only read.
+pub(super) fn not_made(format: Format) -> Error {
+    Error::usage(format!("{} images can be read, not made: choose raw or qcow2", format.name()))
 }
 
 /// Writes zeros, as bytes, so that there is storage for them.

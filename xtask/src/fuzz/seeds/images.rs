@@ -16,6 +16,8 @@ pub(super) fn corpora() -> Vec<Corpus> {
             modules: "formats__qcow2__tests__fuzz",
             seeds: spoiled_images(),
         },
+        block_maps("fuzz_a_spoiled_vdi_neither_panics_nor_hangs", vdis()),
+        block_maps("fuzz_a_spoiled_vhd_neither_panics_nor_hangs", vhds()),
         Corpus {
             source: "crates/block/src/formats/vmdk/tests.rs",
             function: "fuzz_a_descriptor_is_understood_or_refused_but_never_half",
@@ -42,6 +44,64 @@ fn spoiled_images() -> Vec<(&'static str, Seed)> {
         ("refcount_table_far_away", entry(48, 1 << 55)),
         ("size_of_the_largest_disk", entry(24, 1 << 56)),
         ("marked_dirty", entry(72, 1)),
+    ]
+}
+
+fn block_maps(function: &'static str, seeds: Vec<(&'static str, Seed)>) -> Corpus {
+    Corpus {
+        source: "crates/block/src/formats/block_map/tests/fuzz.rs",
+        function,
+        modules: "formats__block_map__tests__fuzz",
+        seeds,
+    }
+}
+
+/// A number in the place of one of the header's, which the target numbers, or of one of the table's.
+fn field(index: u8, value: u64) -> Seed {
+    field_of(Seed::default(), index, value)
+}
+
+fn field_of(seed: Seed, index: u8, value: u64) -> Seed {
+    seed.length(1).choice(1, SPOILS).u8(index).choice(3, 4).u64(value)
+}
+
+fn table_entry(index: u8, value: u64) -> Seed {
+    table_entry_of(Seed::default(), index, value)
+}
+
+fn table_entry_of(seed: Seed, index: u8, value: u64) -> Seed {
+    seed.length(1).choice(2, SPOILS).u8(index).choice(3, 4).u64(value)
+}
+
+fn vdis() -> Vec<(&'static str, Seed)> {
+    vec![
+        ("good", Seed::default().length(0)),
+        ("map_behind_the_end", field(4, 0xffff_fe00)),
+        ("data_on_the_map", field(5, 512)),
+        ("all_the_bytes_there_are", field(7, u64::MAX)),
+        ("size_of_the_largest_disk", field(7, (1 << 62) - 512)),
+        ("blocks_of_nothing", field(8, 0)),
+        ("depends_on_another", field(13, 1)),
+        ("a_block_behind_the_end", table_entry(0, 0xffff_fffd)),
+        ("two_entries_for_a_block", table_entry(0, 0)),
+    ]
+}
+
+fn vhds() -> Vec<(&'static str, Seed)> {
+    let mended = || Seed::default().bool(true);
+    vec![
+        ("good", mended().length(0)),
+        ("a_header_whose_checksum_is_wrong", field_of(Seed::default().bool(false), 7, 17)),
+        ("no_difference", field_of(mended(), 4, 3)),
+        ("fixed", field_of(mended(), 4, 2)),
+        ("table_behind_the_end", field_of(mended(), 5, 1 << 40)),
+        ("blocks_of_nothing", field_of(mended(), 8, 0)),
+        ("blocks_of_a_sector", field_of(mended(), 8, 512)),
+        ("another_parent", field_of(mended(), 9, 0)),
+        ("a_parents_name_behind_the_end", field_of(mended(), 12, u64::MAX)),
+        ("a_parents_name_of_4_gib", field_of(mended(), 11, u64::MAX)),
+        ("a_block_over_the_table", table_entry_of(mended(), 2, 4)),
+        ("a_block_behind_the_end", table_entry_of(mended(), 2, 0xffff_fffe)),
     ]
 }
 

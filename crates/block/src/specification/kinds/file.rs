@@ -9,8 +9,8 @@ use crate::specification::opening::{OnBackend, OpenContext, OpenError};
 use crate::specification::settings::Settings;
 use crate::specification::written::{escaped, flag, key};
 use crate::{
-    AllowedDirectories, Disk, Engine, FileDisk, FileOptions, ForeignJournal, FoundJournal, OpenedFile, Qcow2Backing,
-    Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
+    AllowedDirectories, BlockMapDisk, Disk, Engine, FileDisk, FileOptions, ForeignJournal, FoundJournal, OpenedFile,
+    Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
 };
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -98,7 +98,7 @@ impl DiskKind for FileSpecification {
     fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<OnBackend, OpenError> {
         let options = self.options(read_only);
         let Taken { file, format, unfinished } = self.take(read_only, context)?;
-        let opened = |options: &FileOptions| self.open_in(&file, format, options, context.allow_dirs);
+        let opened = |options: &FileOptions| self.open_in(&file, format, options, context);
         let ((disk, length_bytes, permissions), unfinished) = match unfinished {
             None => (opened(&options)?, None),
             Some(change) if read_only => {
@@ -107,7 +107,7 @@ impl DiskKind for FileSpecification {
                 ((change.shown_on(base)?, length_bytes, permissions), Some(unfinished))
             }
             Some(change) => {
-                self.complete(change, &file, format, context.allow_dirs)?;
+                self.complete(change, &file, format, context)?;
                 (opened(&options)?, None)
             }
         };
@@ -180,11 +180,11 @@ impl FileSpecification {
         change: UnfinishedChange,
         file: &OpenedFile,
         format: Format,
-        allow_dirs: &[PathBuf],
+        context: &OpenContext<'_>,
     ) -> Result<(), OpenError> {
         // Whatever the specification says of flushes: the journal goes when the image is stable.
         let options = FileOptions { cache_unsafe: false, ..self.options(false) };
-        let (base, ..) = self.open_in(file, format, &options, allow_dirs)?;
+        let (base, ..) = self.open_in(file, format, &options, context)?;
         Ok(change.complete(base, format == Format::Qcow2)?)
     }
 
@@ -194,12 +194,12 @@ impl FileSpecification {
         file: &OpenedFile,
         format: Format,
         options: &FileOptions,
-        allow_dirs: &[PathBuf],
+        context: &OpenContext<'_>,
     ) -> Result<OnFile, OpenError> {
         let failed = |error| OpenError::other(shown(&self.path).to_string(), error);
         let handle = file.file().try_clone().map_err(failed)?;
         let permissions = file.permissions().map_err(failed)?;
-        let allowed = || AllowedDirectories::new(allow_dirs);
+        let allowed = || AllowedDirectories::new(context.allow_dirs);
         Ok(match format {
             Format::Raw => {
                 let disk = FileDisk::on_opened(handle, &self.path, options)?;
@@ -213,6 +213,12 @@ impl FileSpecification {
             }
             Format::Vmdk => {
                 let disk = VmdkDisk::open_in(&handle, &self.path, options, &allowed()?)?;
+                let permissions = permissions & disk.permissions();
+                (Arc::new(disk), None, permissions)
+            }
+            Format::BlockMap(format) => {
+                let disk = BlockMapDisk::open_in(handle, &self.path, format, options, &allowed()?)?;
+                disk.notes().iter().for_each(|note| (context.note)(note));
                 let permissions = permissions & disk.permissions();
                 (Arc::new(disk), None, permissions)
             }

@@ -1,9 +1,12 @@
 //! `blockyard image check`: whether an image's tables are in order.
 
 use super::shut_in::shut_in;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
-use blockyard_block::{CheckReport, OpenedFile, Qcow2Check, Repair, shown, size};
+use blockyard_block::{
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, CheckReport, FileOptions, OpenedFile, Qcow2Check, Repair, shown,
+    size,
+};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::{self, print};
@@ -19,7 +22,8 @@ use std::path::{Path, PathBuf};
 /// What is found and said, and the exit status, are qemu-img's: 0 when the image is in order, 1 when it could not be
 /// checked, 2 when it is damaged (and, as with every command, on wrong usage), 3 when clusters are leaked, 63 for what
 /// cannot be checked: a raw image is nothing but the disk. One cluster with two uses is damage here even where its
-/// refcount knows. Of a VMDK, it is checked that its files are there and long enough.
+/// refcount knows. Of a VMDK, it is checked that its files are there and long enough; of VDI and VHD, that every
+/// entry of the table leads to where a block can be.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Image: a file name.
@@ -86,6 +90,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         Format::Raw => raw(args, &named, &file),
         Format::Vmdk => vmdk(args, &named, &file),
         Format::Qcow2 => qcow2(args, &named, &file),
+        Format::BlockMap(of) => block_map(args, &named, &file, of),
     }
 }
 
@@ -122,6 +127,45 @@ fn vmdk(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Resul
     said.tell(args)
 }
 
+fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, format: BlockMapFormat) -> Result<()> {
+    if args.repair.is_some() {
+        bail!("{}: {} images are only read, so nothing in them is repaired", shown(file.path()), format.name());
+    }
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    let (handle, allowed) = (file.file().try_clone()?, AllowedDirectories::new(&args.allow_dir)?);
+    let disk = BlockMapDisk::open_in(handle, file.path(), format, &options, &allowed)?;
+    shut_in(&[named], Vec::new(), 1)?;
+    let mut lines = Lines::of(args);
+    let report = disk.check(&mut |line| lines.say(line))?;
+    lines.end();
+    Said { filename: file.path(), format: Format::BlockMap(format).word(), report }.tell(args)
+}
+
+/// Lines that a check says.
+struct Lines<'a> {
+    args: &'a CheckArgs,
+    count: u64,
+}
+
+impl<'a> Lines<'a> {
+    fn of(args: &'a CheckArgs) -> Self {
+        Self { args, count: 0 }
+    }
+
+    fn say(&mut self, line: &str) {
+        self.count += 1;
+        if !self.args.quiet && self.count <= LINES_MAX {
+            terminal::tell(line);
+        }
+    }
+
+    fn end(self) {
+        if !self.args.quiet && self.count > LINES_MAX {
+            terminal::tell(&format!("... and {} more lines", self.count - LINES_MAX));
+        }
+    }
+}
+
 fn qcow2(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<()> {
     let repair = match args.repair {
         None => Repair::None,
@@ -130,16 +174,9 @@ fn qcow2(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Resu
     };
     let mut check = Qcow2Check::open(file, repair != Repair::None)?;
     shut_in(&[named], Vec::new(), 1)?;
-    let mut lines = 0_u64;
-    let report = check.run(repair, &mut |line| {
-        lines += 1;
-        if !args.quiet && lines <= LINES_MAX {
-            terminal::tell(line);
-        }
-    })?;
-    if !args.quiet && lines > LINES_MAX {
-        terminal::tell(&format!("... and {} more lines", lines - LINES_MAX));
-    }
+    let mut lines = Lines::of(args);
+    let report = check.run(repair, &mut |line| lines.say(line))?;
+    lines.end();
     Said { filename: file.path(), format: "qcow2", report }.tell(args)
 }
 

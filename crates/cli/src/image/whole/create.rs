@@ -78,8 +78,9 @@ pub struct CreateArgs {
 /// When the options make no sense or the image cannot be written. Then nothing has changed.
 pub fn run(args: &CreateArgs) -> Result<()> {
     let ImageFile { path, format, .. } = named_image::parse_new(&args.image, args.format)?;
-    if format == Format::Vmdk {
-        bail!(UsageError("VMDK images can be read, not made: choose raw or qcow2".to_owned()));
+    if !format.is_made() {
+        let name = format.name();
+        bail!(UsageError(format!("{name} images can be read, not made: choose raw or qcow2")));
     }
     let options = ImageOptions::parse(&args.options, format)?;
     let refused = (format != Format::Qcow2).then_some("only qcow2 images have backing files: add -f qcow2");

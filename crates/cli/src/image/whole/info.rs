@@ -1,5 +1,6 @@
 //! `blockyard image info`: what an image is.
 
+use super::block_map_report::BlockMapReport;
 use super::qcow2_report::Qcow2Report;
 use super::shut_in::shut_in;
 use super::vmdk_report::VmdkReport;
@@ -69,6 +70,8 @@ struct Report {
     qcow2: Option<Qcow2Report>,
     #[serde(flatten)]
     vmdk: Option<VmdkReport>,
+    #[serde(flatten)]
+    block_map: Option<BlockMapReport>,
     /// The images behind it, the nearest first; only when they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     backing_chain: Vec<Behind>,
@@ -114,7 +117,7 @@ struct Partition {
 
 impl Report {
     fn new(named: &DiskSpecification, info: ImageInfo) -> Self {
-        let ImageInfo { file, format, virtual_bytes, storage_bytes, qcow2, vmdk, users, .. } = info;
+        let ImageInfo { file, format, virtual_bytes, storage_bytes, qcow2, vmdk, block_map, users, .. } = info;
         let name = |path: PathBuf| path.display().to_string();
         let mut report = Self {
             filename: file.clone().map_or_else(|| named.to_string(), name),
@@ -124,6 +127,7 @@ impl Report {
             dirty_flag: qcow2.as_ref().is_some_and(|info| info.is_dirty),
             qcow2: qcow2.map(|info| Qcow2Report::of(file.as_deref(), info)),
             vmdk: vmdk.map(|info| VmdkReport::of(file.as_deref(), info)),
+            block_map: block_map.map(|info| BlockMapReport::of(format, info)),
             backing_chain: info.behind.iter().map(Behind::from).collect(),
             users: Users { writer: users.writer, reader: users.reader },
             unfinished_change: info.unfinished.map(name),
@@ -168,6 +172,9 @@ impl Report {
         }
         if let Some(vmdk) = &self.vmdk {
             vmdk.render(&mut text);
+        }
+        if let Some(block_map) = &self.block_map {
+            block_map.render(&mut text);
         }
         if let Some(why) = &self.unusable {
             let _ = writeln!(text, "not usable here: {}", printable(why));

@@ -48,11 +48,10 @@ pub fn run(args: &MapArgs) -> Result<()> {
         Kind::File => Some(open_file(&named, &access)?.file),
         _ => None,
     };
-    let map = match &file {
-        Some(file) if named.format() == Some(Format::Qcow2) && named.partition().is_none() => {
-            Map::of_qcow2(file, &args.allow_dir)?
-        }
-        file => {
+    let map = match (&file, named.format().filter(|_| named.partition().is_none())) {
+        (Some(file), Some(Format::Qcow2)) => Map::of_qcow2(file, &args.allow_dir)?,
+        (Some(file), Some(Format::BlockMap(format))) => Map::of_block_map(file, format, &args.allow_dir)?,
+        (file, _) => {
             let name = named.path().map_or_else(|| named.to_string(), |path| path.display().to_string());
             Map::of_disk(open_disk(&named, &OpenOptions { file: file.as_ref(), ..access })?.disk, name)
         }

@@ -85,8 +85,9 @@ impl RebaseArgs {
         let name = self.backing.clone();
         match (name.is_empty(), self.backing_format) {
             (true, _) => Ok(None),
-            (false, Some(Format::Vmdk)) => {
-                bail!(UsageError("a backing file is raw or qcow2: VMDK images cannot be behind others".to_owned()))
+            (false, Some(format @ (Format::Vmdk | Format::BlockMap(_)))) => {
+                let name = format.name();
+                bail!(UsageError(format!("a backing file is raw or qcow2: {name} images cannot be behind others")))
             }
             (false, Some(format)) if name.len() <= 1023 => {
                 Ok(Some(Qcow2Backing { name, format: format.word().to_owned() }))

@@ -1,5 +1,5 @@
-//! Slices of L2 tables, as many as a number of bytes holds: read by any number of threads without a lock, changed by
-//! one.
+//! Slices of the tables that say where an image's bytes lie (L2 tables, block allocation tables), as many as a number
+//! of bytes holds: read by any number of threads without a lock, changed by one.
 //!
 //! A slot has a version, which is odd while the slot changes: whoever reads looks at it before and after, and takes
 //! nothing that changed meanwhile (a sequence lock). Everything is atomic, so a torn look is a wrong number and never

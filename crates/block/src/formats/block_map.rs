@@ -1,0 +1,177 @@
+//! Images whose disk is in blocks of a file, which a table finds: those of other hypervisors. They are only read.
+//!
+//! A format reads its header into numbers that are in bounds, and says where the entries of its table lie and what each
+//! means ([`layer::BlockMap`]); all else is the same for all of them. A request's range is looked up in slices of the
+//! tables, which are in memory as far as they were used lately (8 MiB for a whole chain; without a lock). What lies in
+//! a file is pushed to the queue of the file, with the request's own segments; zeros are filled in on the spot. One
+//! thread of the image's own reads the slices that are not in memory, for which only the requests that need them wait.
+//! Opening reads no table, however large the disk is.
+//!
+//! What an entry says is judged when it is looked at: a request that it leads out of the file, or over the image's own
+//! tables, ends with an error, and [`Disk::extents`] says which image is damaged, and where.
+
+mod chain;
+mod fields;
+mod image;
+mod image_file;
+mod layer;
+mod parent_name;
+mod queue;
+#[cfg(test)]
+mod tests;
+mod vdi;
+mod vhd;
+mod worker;
+
+use super::{AllowedDirectories, CheckReport, ImageError, Qcow2Mapping};
+use crate::{Disk, Extent, FileDisk, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
+use chain::Opened;
+use image_file::ImageFile;
+use queue::BlockMapSplit;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use worker::Worker;
+
+/// Most bytes of a disk: what a signed offset holds, less what rounding may add.
+const DISK_MAX_BYTES: u64 = (1 << 62) - 1;
+
+/// Which of these formats an image is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockMapFormat {
+    /// VirtualBox's Virtual Disk Image, version 1.1, static or dynamic.
+    Vdi,
+    /// Virtual PC's and Hyper-V's VHD, fixed, dynamic or differencing.
+    Vhd,
+}
+
+/// What an image says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockMapInfo {
+    /// Bytes of its disk.
+    pub size_bytes: u64,
+    /// Bytes of a block; `None`: all of the disk lies in one piece.
+    pub block_bytes: Option<u64>,
+    /// How it is laid out, as its specification calls that: `dynamic`, say.
+    pub subformat: &'static str,
+    /// What it calls the image that it is a difference from.
+    pub parent: Option<String>,
+}
+
+/// A disk in such an image.
+#[derive(Debug)]
+pub struct BlockMapDisk {
+    worker: Arc<Worker>,
+}
+
+impl BlockMapFormat {
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vdi => "VDI",
+            Self::Vhd => "VHD",
+        }
+    }
+
+    fn read(self, file: &ImageFile) -> Result<Opened, ImageError> {
+        match self {
+            Self::Vdi => vdi::read(file),
+            Self::Vhd => vhd::read(file),
+        }
+    }
+}
+
+impl BlockMapInfo {
+    /// Reads what the header in `file` says. No other file is opened.
+    ///
+    /// # Errors
+    /// When it cannot be read, or understood.
+    pub fn of(file: &OpenedFile, format: BlockMapFormat) -> Result<Self, ImageError> {
+        Ok(format.read(&ImageFile::of(file.file(), file.path())?)?.info)
+    }
+}
+
+impl BlockMapDisk {
+    /// Opens the image at `path`, which is in this format, for reading. Its data are carried by the engine in
+    /// `options`; images behind it are opened only through `allowed`.
+    ///
+    /// # Errors
+    /// When the image or one that it depends on cannot be opened, is damaged, is not allowed or needs what is not
+    /// supported; the error names it. When it is to be written to.
+    pub fn open(
+        path: &Path,
+        format: BlockMapFormat,
+        options: &FileOptions,
+        allowed: &AllowedDirectories,
+    ) -> Result<Self, ImageError> {
+        Self::open_in(FileDisk::open_file(path, options.read_only)?, path, format, options, allowed)
+    }
+
+    /// The same, of the image in `file`: `path` is what messages call it, and where what it refers to starts from.
+    ///
+    /// # Errors
+    /// As [`BlockMapDisk::open`].
+    pub fn open_in(
+        file: File,
+        path: &Path,
+        format: BlockMapFormat,
+        options: &FileOptions,
+        allowed: &AllowedDirectories,
+    ) -> Result<Self, ImageError> {
+        let image = chain::open_in(file, path, format, options, allowed)?;
+        let failed = |source| ImageError::System { action: "start a thread for", path: path.to_owned(), source };
+        Ok(Self { worker: Arc::new(Worker::start(image).map_err(failed)?) })
+    }
+
+    /// What there is at the beginning of `range`, and for how long at most.
+    ///
+    /// # Errors
+    /// When the image cannot be read or is damaged, or the range is empty or reaches outside the disk.
+    pub fn map(&self, range: Range<u64>) -> io::Result<Qcow2Mapping> {
+        self.worker.image().map(range)
+    }
+
+    /// The files that it is made of, by the depth that [`BlockMapDisk::map`] gives.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.worker.image().files()
+    }
+
+    /// Looks at every entry of the image's map, not of those of the images behind it: whether each leads to where a
+    /// block can be. `say` hears of those that do not, in a line each.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn check(&self, say: &mut dyn FnMut(&str)) -> io::Result<CheckReport> {
+        self.worker.image().check(say)
+    }
+
+    /// What is worth saying though it is opened, each in a sentence.
+    pub(crate) fn notes(&self) -> &[String] {
+        self.worker.image().notes()
+    }
+
+    /// What the permission bits of the image's file and of all files behind it allow.
+    pub(crate) fn permissions(&self) -> u32 {
+        self.worker.image().permissions
+    }
+}
+
+impl Disk for BlockMapDisk {
+    fn geometry(&self) -> Geometry {
+        *self.worker.image().geometry()
+    }
+
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        self.worker.image().extents(range)
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        BlockMapSplit::boxed(&self.worker, memory, depth)
+    }
+}
+
+fn unusable(path: &Path, problem: impl Into<String>) -> ImageError {
+    ImageError::Unusable { path: path.to_owned(), problem: problem.into() }
+}

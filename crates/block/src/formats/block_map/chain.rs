@@ -1,0 +1,215 @@
+//! Opening an image and those behind it.
+
+use super::image::Image;
+use super::image_file::ImageFile;
+use super::layer::{BlockMap, Layer};
+use super::parent_name::ParentNames;
+use super::{BlockMapFormat, BlockMapInfo, unusable};
+use crate::formats::{AllowedDirectories, ImageError, demand};
+use crate::{Disk, FileDisk, FileIdentity, FileOptions, Geometry, SEGMENTS_MAX, shown};
+use rustix::fs::fstat;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Most files of a chain.
+const CHAIN_MAX: usize = 32;
+
+/// The unit of the page cache.
+const PAGE_BYTES: u64 = 4096;
+
+/// An image's file, as its format reads it.
+pub(super) struct Opened {
+    pub(super) map: Box<dyn BlockMap>,
+    pub(super) info: BlockMapInfo,
+    pub(super) behind: Behind,
+    /// By which a difference from this image knows it.
+    pub(super) identity: Id,
+    /// What is worth saying of it though it is opened: goes on after its path and a colon.
+    pub(super) note: Option<String>,
+}
+
+/// A UUID, as it lies in the file.
+pub(super) type Id = [u8; 16];
+
+/// What shows where an image holds nothing.
+#[derive(Debug)]
+pub(super) enum Behind {
+    /// Zeros.
+    Nothing,
+    /// An image in the same format.
+    Parent(Parent),
+}
+
+/// An image that another is a difference from.
+#[derive(Debug)]
+pub(super) struct Parent {
+    pub(super) names: ParentNames,
+    /// It is one that has one of these.
+    pub(super) ids: Vec<Id>,
+}
+
+impl Behind {
+    /// What the image calls it.
+    pub(super) fn name(&self) -> Option<String> {
+        match self {
+            Self::Nothing => None,
+            Self::Parent(parent) => parent.names.shown().map(str::to_owned),
+        }
+    }
+}
+
+/// What has been opened so far.
+struct Chain<'a> {
+    options: FileOptions,
+    allowed: &'a AllowedDirectories,
+    layers: Vec<Layer>,
+    below: Vec<Arc<dyn Disk>>,
+    /// An image that depends on itself never ends.
+    seen: Vec<FileIdentity>,
+    /// What the permission bits of all these files allow.
+    permissions: u32,
+    notes: Vec<String>,
+}
+
+/// Opens the image in `file`. `path` is for messages, and what the image refers to starts from there.
+pub(super) fn open_in(
+    file: File,
+    path: &Path,
+    format: BlockMapFormat,
+    options: &FileOptions,
+    allowed: &AllowedDirectories,
+) -> Result<Image, ImageError> {
+    if !options.read_only {
+        let (name, advice) = (format.name(), "add ,ro, or make a qcow2 of it with `blockyard image convert`");
+        return Err(unusable(path, format!("is a {name} image, which is only read: {advice}")));
+    }
+    let mut chain = Chain {
+        options: *options,
+        allowed,
+        layers: Vec::new(),
+        below: Vec::new(),
+        seen: Vec::new(),
+        permissions: 0o777,
+        notes: Vec::new(),
+    };
+    chain.open_layers(file, path.to_owned(), format)?;
+    Ok(chain.finish())
+}
+
+impl Chain<'_> {
+    /// Opens the image in `file`, and those behind it.
+    fn open_layers(&mut self, file: File, path: PathBuf, format: BlockMapFormat) -> Result<(), ImageError> {
+        let mut next = (file, path);
+        loop {
+            let (file, path) = next;
+            self.see(&file, &path)?;
+            match self.add_layer(file, &path, format)? {
+                Behind::Nothing => return Ok(()),
+                Behind::Parent(parent) => next = self.find(&path, &parent, format)?,
+            }
+        }
+    }
+
+    /// Finds the parent of the image at `path`.
+    fn find(&self, path: &Path, parent: &Parent, format: BlockMapFormat) -> Result<(File, PathBuf), ImageError> {
+        let (mut another, mut refused) = (None, None);
+        for name in parent.names.candidates(self.allowed) {
+            let found = self.allowed.find(path, &name).and_then(|found| found.open(false, None));
+            let (file, path) = match found {
+                Ok(found) => found,
+                Err(ImageError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    refused.get_or_insert(error);
+                    continue;
+                }
+            };
+            match identity(&file, &path, format) {
+                Ok(identity) if parent.ids.contains(&identity) => return Ok((file, path)),
+                Ok(_) => another = another.or(Some(path)),
+                Err(error) => {
+                    refused.get_or_insert(error);
+                }
+            }
+        }
+        let called = parent.names.shown().unwrap_or("nothing");
+        Err(match (another, refused) {
+            (Some(another), _) => unusable(
+                path,
+                format!(
+                    "is a difference from another image than {}, or from what that was: its id differs",
+                    shown(&another)
+                ),
+            ),
+            (None, Some(error)) => error,
+            (None, None) => unusable(
+                path,
+                format!(
+                    "is a difference from an image that is not here, and was called {called:?}: put it beside this one, \
+                     and allow that directory (--allow-dir)"
+                ),
+            ),
+        })
+    }
+
+    fn add_layer(&mut self, file: File, path: &Path, format: BlockMapFormat) -> Result<Behind, ImageError> {
+        let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
+        FileDisk::lock(&file, path, &self.options)?;
+        let headers = file.try_clone().map_err(failed)?;
+        let cached = FileDisk::from_file(file.try_clone().map_err(failed)?, &without_direct(&self.options))?;
+        let image_file = ImageFile::new(headers, path, cached.length_bytes());
+        let Opened { map, behind, note, .. } = format.read(&image_file)?;
+        self.notes.extend(note.map(|note| format!("{}: {note}", shown(path))));
+        // Data past the page cache, tables through it: the two must not meet in one page.
+        let direct = self.options.direct && map.shape().align_bytes.is_multiple_of(PAGE_BYTES);
+        let disk = if direct { FileDisk::from_file(file, &self.options)? } else { cached };
+        self.layers.push(Layer::new(image_file, map, self.below.len()));
+        self.below.push(Arc::new(disk));
+        Ok(behind)
+    }
+
+    fn see(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
+        let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
+        let identity = FileIdentity::of(&fstat(file).map_err(|errno| failed(errno.into()))?);
+        if self.seen.contains(&identity) {
+            return Err(unusable(path, "depends on itself: a file is in its chain of parents twice"));
+        }
+        if self.seen.len() == CHAIN_MAX {
+            return Err(unusable(path, format!("is one of more than {CHAIN_MAX} files of a chain of parents")));
+        }
+        self.seen.push(identity);
+        self.permissions &= file.metadata().map_err(failed)?.mode();
+        Ok(())
+    }
+
+    fn finish(self) -> Image {
+        let size_bytes = self.layers.first().map_or(0, |top| top.shape.size_bytes);
+        let mut geometry = Geometry {
+            capacity_bytes: 0,
+            logical_block_bytes: self.options.logical_block_bytes,
+            physical_block_bytes: self.options.logical_block_bytes,
+            optimal_io_bytes: 0,
+            segments_max: SEGMENTS_MAX,
+            transfer_bytes_max: u64::MAX,
+            memory_align_bytes: 1,
+            read_only: true,
+            discard: false,
+            write_zeroes: false,
+        };
+        self.below.iter().for_each(|disk| demand(&mut geometry, &disk.geometry()));
+        // Sizes are bounded where headers are read, so this cannot overflow.
+        geometry.capacity_bytes = size_bytes.next_multiple_of(u64::from(geometry.logical_block_bytes));
+        Image::new(self.layers, self.below, None, geometry, self.permissions).noting(self.notes)
+    }
+}
+
+/// By which a difference from the image in `file` knows it.
+fn identity(file: &File, path: &Path, format: BlockMapFormat) -> Result<Id, ImageError> {
+    Ok(format.read(&ImageFile::of(file, path)?)?.identity)
+}
+
+fn without_direct(options: &FileOptions) -> FileOptions {
+    FileOptions { direct: false, ..*options }
+}

@@ -1,0 +1,395 @@
+//! An open image with those behind it: what its queues and its thread share.
+
+use super::layer::{Layer, Meaning, Own, SliceBuffer};
+use crate::formats::l2_cache::{L2Cache, SliceKey};
+use crate::formats::{CheckReport, Qcow2Mapping, Qcow2MappingKind};
+use crate::{Disk, Extent, ExtentKind, Geometry};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What slices of maps take of memory, for a whole chain: those of 1 TiB with blocks of 1 MiB.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// Slices that are read for one request before it is looked at again, and runs that are looked at.
+const LOOK_UP_LOADS_MAX: usize = 64;
+const LOOK_UP_RUNS_MAX: usize = 4096;
+
+pub(super) struct Image {
+    /// The images of the chain, the top one first.
+    layers: Vec<Layer>,
+    /// Which of `below` is behind them all, and its path.
+    base: Option<usize>,
+    base_path: Option<PathBuf>,
+    /// What each request may go to: the files of the layers, and the base.
+    below: Vec<Arc<dyn Disk>>,
+    cache: L2Cache,
+    geometry: Geometry,
+    /// What the permission bits of all these files allow.
+    pub(super) permissions: u32,
+    notes: Vec<String>,
+}
+
+/// What to do with a piece of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It lies in a disk below, at an offset.
+    There { index: usize, offset_bytes: u64 },
+    /// It reads as zeros.
+    Zeros,
+    /// The image is damaged there.
+    Nowhere,
+    /// It has to be looked up first: [`Image::look_up`].
+    Unknown,
+}
+
+/// Where a run of the disk's bytes lies.
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    There {
+        index: usize,
+        offset_bytes: u64,
+    },
+    /// `explicit`: the top image says so.
+    Zeros {
+        explicit: bool,
+    },
+    Damaged {
+        layer: usize,
+        problem: &'static str,
+    },
+}
+
+/// A slice that is not in memory: of a map, or of presence bits.
+#[derive(Clone, Copy)]
+enum Missing {
+    Entries,
+    Presence,
+}
+
+impl Image {
+    pub(super) fn new(
+        layers: Vec<Layer>,
+        below: Vec<Arc<dyn Disk>>,
+        base: Option<(usize, PathBuf)>,
+        geometry: Geometry,
+        permissions: u32,
+    ) -> Self {
+        // As many again of presence bits, should there be any.
+        let slices = layers.iter().map(Layer::slices).fold(0, u64::saturating_add).saturating_mul(2);
+        let cache = L2Cache::new(CACHE_BYTES, slices, super::layer::SLICE_WORDS);
+        let (base, base_path) = base.unzip();
+        Self { layers, base, base_path, below, cache, geometry, permissions, notes: Vec::new() }
+    }
+
+    /// What is worth saying of it though it is opened.
+    pub(super) fn noting(self, notes: Vec<String>) -> Self {
+        Self { notes, ..self }
+    }
+
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    pub(super) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(super) fn below(&self) -> &[Arc<dyn Disk>] {
+        &self.below
+    }
+
+    /// Bytes of the disk; the geometry's capacity is this, rounded up to logical blocks.
+    fn size_bytes(&self) -> u64 {
+        self.layers.first().map_or(0, |top| top.shape.size_bytes)
+    }
+
+    /// Where the bytes from `offset` lie, and for how many at most `length` that holds. Takes no lock and reads no
+    /// file.
+    pub(super) fn find(&self, offset: u64, length: u64) -> (Place, u64) {
+        // Padding, up to a whole logical block, exists on the disk only.
+        if offset >= self.size_bytes() {
+            return (Place::Zeros, length);
+        }
+        let length = length.min(self.size_bytes() - offset);
+        match self.walk(offset, length, |number, offset, length| self.own_in_cache(number, offset, length)) {
+            Ok((found, found_bytes)) => (found.place(), found_bytes),
+            Err(_) => (Place::Unknown, length),
+        }
+    }
+
+    /// Reads what [`Image::find`] needs to know, for as much of a range as is done soon.
+    pub(super) fn look_up(&self, range: Range<u64>, buffer: &mut SliceBuffer) -> io::Result<()> {
+        let end = range.end.min(self.size_bytes());
+        let (mut at, mut loads) = (range.start, 0);
+        for _ in 0..LOOK_UP_RUNS_MAX {
+            if at >= end || loads >= LOOK_UP_LOADS_MAX {
+                break;
+            }
+            let (_, found_bytes) = self.walk(at, end - at, |number, offset, length| {
+                self.own_loaded(number, offset, length, buffer, &mut loads)
+            })?;
+            at += found_bytes;
+        }
+        Ok(())
+    }
+
+    /// Where the bytes from `offset` lie, read from the files as far as it is not in memory.
+    pub(super) fn find_now(&self, offset: u64, length: u64, buffer: &mut SliceBuffer) -> io::Result<(Place, u64)> {
+        if offset >= self.size_bytes() {
+            return Ok((Place::Zeros, length));
+        }
+        let (found, found_bytes) = self.walk_now(offset, length.min(self.size_bytes() - offset), buffer)?;
+        Ok((found.place(), found_bytes))
+    }
+
+    fn walk_now(&self, offset: u64, length: u64, buffer: &mut SliceBuffer) -> io::Result<(Found, u64)> {
+        self.walk(offset, length, |number, offset, length| self.own_loaded(number, offset, length, buffer, &mut 0))
+    }
+
+    /// Goes down the chain to the image that has the first bytes of `length` from `offset`, all of which lie on the
+    /// disk. `own`: what an image says.
+    fn walk<E>(
+        &self,
+        offset: u64,
+        mut length: u64,
+        mut own: impl FnMut(usize, u64, u64) -> Result<(Own, u64), E>,
+    ) -> Result<(Found, u64), E> {
+        for (number, layer) in self.layers.iter().enumerate() {
+            if offset >= layer.shape.size_bytes {
+                return Ok((Found::Zeros { explicit: false }, length));
+            }
+            let (own, own_bytes) = own(number, offset, length.min(layer.shape.size_bytes - offset))?;
+            length = own_bytes;
+            let found = match own {
+                Own::Nothing => continue,
+                Own::Zeros => Found::Zeros { explicit: number == 0 },
+                Own::Damaged(problem) => Found::Damaged { layer: number, problem },
+                Own::There { offset_bytes } | Own::Partly { offset_bytes } => {
+                    let end_bytes = layer.end_bytes();
+                    if offset_bytes >= end_bytes {
+                        return Ok((Found::Zeros { explicit: false }, length));
+                    }
+                    length = length.min(end_bytes - offset_bytes);
+                    Found::There { index: layer.index, offset_bytes }
+                }
+            };
+            return Ok((found, length));
+        }
+        let base = self.base.and_then(|index| Some((index, self.below.get(index)?.geometry().capacity_bytes)));
+        Ok(match base {
+            Some((index, capacity_bytes)) if offset < capacity_bytes => {
+                (Found::There { index, offset_bytes: offset }, length.min(capacity_bytes - offset))
+            }
+            _ => (Found::Zeros { explicit: false }, length),
+        })
+    }
+
+    /// What an image says, of bytes that are its disk's. [`Own::Partly`] is none of the answers.
+    fn own_in_cache(&self, number: usize, offset: u64, length: u64) -> Result<(Own, u64), Missing> {
+        let Some(layer) = self.layers.get(number) else { return Ok((Own::Nothing, length)) };
+        // What is not there cannot be, but a torn look is dropped anyway.
+        let slice = SliceKey::new(number, layer.slice_of(offset));
+        let own = self.cache.look(slice, |entries| match entries {
+            Some(entries) => {
+                layer.own(offset, length, |index| entries.get(index).map_or(0, |word| word.load(Ordering::Relaxed)))
+            }
+            None => (Own::Nothing, layer.cut_to_slice(offset, length)),
+        });
+        match own {
+            None => Err(Missing::Entries),
+            Some((Own::Partly { offset_bytes }, length)) => {
+                let slice = self.presence_key(number, layer, offset);
+                let presence = self.cache.look(slice, |words| {
+                    let words = words.unwrap_or_default();
+                    layer.presence(offset, length, |index| {
+                        words.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
+                    })
+                });
+                match presence {
+                    None => Err(Missing::Presence),
+                    Some((true, length)) => Ok((Own::There { offset_bytes }, length)),
+                    Some((false, length)) => Ok((Own::Nothing, length)),
+                }
+            }
+            Some(own) => Ok(own),
+        }
+    }
+
+    fn presence_key(&self, number: usize, layer: &Layer, offset: u64) -> SliceKey {
+        SliceKey::new(self.layers.len() + number, layer.presence_slice_of(offset))
+    }
+
+    /// The same, from memory or from the file, which is counted.
+    fn own_loaded(
+        &self,
+        number: usize,
+        offset: u64,
+        length: u64,
+        buffer: &mut SliceBuffer,
+        loads: &mut usize,
+    ) -> io::Result<(Own, u64)> {
+        // Somebody else may put away what was just put in, but hardly this often.
+        for _ in 0..16 {
+            let missing = match self.own_in_cache(number, offset, length) {
+                Ok(own) => return Ok(own),
+                Err(missing) => missing,
+            };
+            let Some(layer) = self.layers.get(number) else { break };
+            *loads += 1;
+            match missing {
+                Missing::Entries => {
+                    let slice = layer.slice_of(offset);
+                    self.cache.put(SliceKey::new(number, slice), layer.load(slice, buffer)?);
+                }
+                Missing::Presence => {
+                    let bits = layer.load_presence(layer.presence_slice_of(offset), buffer)?;
+                    self.cache.put(self.presence_key(number, layer, offset), Some(bits));
+                }
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::WouldBlock, "too many tables are looked at at once"))
+    }
+
+    /// What is wrong where a map leads nowhere.
+    fn damage(&self, layer: usize, problem: &str, offset: u64) -> io::Error {
+        match self.layers.get(layer) {
+            Some(layer) => layer.file.damaged(format!("of the block at {offset} of its disk, {problem}")),
+            None => io::ErrorKind::InvalidData.into(),
+        }
+    }
+
+    pub(super) fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        self.geometry.check_extent_range(&range)?;
+        let whole = range.end - range.start;
+        let extent = |length_bytes, kind| Ok(Extent { offset_bytes: range.start, length_bytes, kind });
+        if range.start >= self.size_bytes() {
+            return extent(whole, ExtentKind::Hole);
+        }
+        let asked_bytes = whole.min(self.size_bytes() - range.start);
+        let (found, found_bytes) = self.walk_now(range.start, asked_bytes, &mut SliceBuffer::new())?;
+        let to_the_end = found_bytes >= asked_bytes;
+        // Of zeros, only whole blocks count; a block that is partly data is data.
+        let block_bytes = u64::from(self.geometry.logical_block_bytes);
+        let zeros_bytes = if to_the_end { whole } else { found_bytes - found_bytes % block_bytes };
+        let data_bytes = found_bytes.next_multiple_of(block_bytes).min(whole);
+        match found {
+            Found::Damaged { layer, problem } => Err(self.damage(layer, problem, range.start)),
+            Found::Zeros { explicit: true } if zeros_bytes > 0 => extent(zeros_bytes, ExtentKind::Zero),
+            Found::Zeros { .. } if zeros_bytes > 0 => extent(zeros_bytes, ExtentKind::Hole),
+            Found::There { index, offset_bytes } if found_bytes.is_multiple_of(block_bytes) => {
+                let below = self.extent_below(index, offset_bytes, data_bytes)?;
+                Ok(Extent { offset_bytes: range.start, ..below })
+            }
+            _ => extent(data_bytes, ExtentKind::Data),
+        }
+    }
+
+    /// What data are: where they lie there may be a hole.
+    fn extent_below(&self, index: usize, offset: u64, length_bytes: u64) -> io::Result<Extent> {
+        let data = Extent { offset_bytes: offset, length_bytes, kind: ExtentKind::Data };
+        let Some(below) = self.below.get(index) else { return Ok(data) };
+        let geometry = below.geometry();
+        let block_bytes = u64::from(geometry.logical_block_bytes);
+        let end = offset.saturating_add(length_bytes).min(geometry.capacity_bytes);
+        if offset >= end {
+            return Ok(data);
+        }
+        let found = below.extents(offset..end)?;
+        // A file's holes are as long as they are; half a block of one is data.
+        let length_bytes = found.length_bytes.min(length_bytes);
+        match length_bytes - length_bytes % block_bytes {
+            0 => Ok(data),
+            length_bytes => Ok(Extent { length_bytes, ..found }),
+        }
+    }
+
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.layers.iter().map(|layer| layer.file.path()).chain(self.base_path.as_deref())
+    }
+
+    /// Looks at every entry of the top image's map, as [`super::BlockMapDisk::check`] says.
+    pub(super) fn check(&self, say: &mut dyn FnMut(&str)) -> io::Result<CheckReport> {
+        let mut report = CheckReport::default();
+        let Some(top) = self.layers.first() else { return Ok(report) };
+        report.total_clusters = top.blocks();
+        let (mut buffer, mut last) = (SliceBuffer::new(), None);
+        for slice in 0..top.slices() {
+            for (block, meaning) in top.meanings(slice, &mut buffer)? {
+                match meaning {
+                    Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } => {
+                        report.allocated_clusters += 1;
+                        let follows = last.is_none_or(|last: u64| offset_bytes == last + top.shape.block_bytes);
+                        report.fragmented_clusters += u64::from(!follows);
+                        last = Some(offset_bytes);
+                        let end_bytes = offset_bytes.saturating_add(top.shape.block_bytes).min(top.end_bytes());
+                        report.image_end_bytes = report.image_end_bytes.max(end_bytes);
+                    }
+                    Meaning::Damaged(problem) => {
+                        report.corruptions += 1;
+                        say(&format!("ERROR block {block}: {problem}"));
+                    }
+                    Meaning::Zeros | Meaning::Nothing => {}
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// What lies where, as maps tell it.
+    pub(super) fn map(&self, range: Range<u64>) -> io::Result<Qcow2Mapping> {
+        self.geometry.check_extent_range(&range)?;
+        let (offset, mut length_bytes) = (range.start, range.end - range.start);
+        let mut buffer = SliceBuffer::new();
+        let depth_of_last = self.layers.len().saturating_sub(1);
+        for (depth, layer) in self.layers.iter().enumerate() {
+            if offset >= layer.shape.size_bytes {
+                // As QEMU has it: the image above says so, by being longer.
+                return Ok(Qcow2Mapping {
+                    length_bytes,
+                    depth: depth.saturating_sub(1),
+                    kind: Qcow2MappingKind::Absent,
+                });
+            }
+            let asked_bytes = length_bytes.min(layer.shape.size_bytes - offset);
+            let (own, own_bytes) = self.own_loaded(depth, offset, asked_bytes, &mut buffer, &mut 0)?;
+            length_bytes = own_bytes;
+            let kind = match own {
+                Own::Nothing => continue,
+                Own::Zeros => Qcow2MappingKind::Zeros,
+                Own::Damaged(problem) => return Err(self.damage(depth, problem, offset)),
+                Own::There { offset_bytes } | Own::Partly { offset_bytes } => Qcow2MappingKind::Data { offset_bytes },
+            };
+            return Ok(Qcow2Mapping { length_bytes, depth, kind });
+        }
+        let base = self.base.and_then(|index| self.below.get(index));
+        let capacity_bytes = base.map_or(0, |base| base.geometry().capacity_bytes);
+        let Some(base) = base.filter(|_| offset < capacity_bytes) else {
+            return Ok(Qcow2Mapping { length_bytes, depth: depth_of_last, kind: Qcow2MappingKind::Absent });
+        };
+        let extent = base.extents(offset..capacity_bytes.min(offset.saturating_add(length_bytes)))?;
+        let kind = match extent.kind {
+            ExtentKind::Data => Qcow2MappingKind::Data { offset_bytes: offset },
+            ExtentKind::Zero | ExtentKind::Hole => Qcow2MappingKind::Hole { offset_bytes: offset },
+        };
+        Ok(Qcow2Mapping { length_bytes: extent.length_bytes, depth: self.layers.len(), kind })
+    }
+}
+
+impl Found {
+    fn place(self) -> Place {
+        match self {
+            Self::There { index, offset_bytes } => Place::There { index, offset_bytes },
+            Self::Zeros { .. } => Place::Zeros,
+            Self::Damaged { .. } => Place::Nowhere,
+        }
+    }
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.layers.iter().map(|layer| layer.file.path())).finish()
+    }
+}

@@ -1,0 +1,102 @@
+//! The file of an image, for its headers and tables. What queues carry does not pass through it.
+
+use super::layer::SLICE_WORDS;
+use super::unusable;
+use crate::{FileDisk, FileOptions, ImageError};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A file that is only read.
+#[derive(Debug)]
+pub(super) struct ImageFile {
+    file: File,
+    path: PathBuf,
+    length_bytes: u64,
+}
+
+impl ImageFile {
+    /// A file that is looked at by itself.
+    ///
+    /// # Errors
+    /// When it can be no disk.
+    pub(super) fn of(file: &File, path: &Path) -> Result<Self, ImageError> {
+        let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
+        let handle = || file.try_clone().map_err(failed);
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        Ok(Self::new(handle()?, path, FileDisk::from_file(handle()?, &options)?.length_bytes()))
+    }
+
+    /// `length_bytes`: how long the file was when it was opened.
+    pub(super) fn new(file: File, path: &Path, length_bytes: u64) -> Self {
+        Self { file, path: path.to_owned(), length_bytes }
+    }
+
+    pub(super) fn length_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fills `bytes`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when they reach behind the file's end.
+    pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
+    }
+
+    /// Fills `words` with numbers of 32 bits, the lowest byte first.
+    ///
+    /// # Errors
+    /// As [`ImageFile::read`].
+    pub(super) fn read_le32(&self, words: &mut [u64], offset: u64) -> io::Result<()> {
+        self.read_words(words, offset, |bytes| u64::from(u32::from_le_bytes(bytes)))
+    }
+
+    /// The same, the highest byte first.
+    ///
+    /// # Errors
+    /// As [`ImageFile::read`].
+    pub(super) fn read_be32(&self, words: &mut [u64], offset: u64) -> io::Result<()> {
+        self.read_words(words, offset, |bytes| u64::from(u32::from_be_bytes(bytes)))
+    }
+
+    /// Fills `words`, at most [`SLICE_WORDS`], with what `number` makes of so many bytes each.
+    fn read_words<const N: usize>(
+        &self,
+        words: &mut [u64],
+        offset: u64,
+        number: impl Fn([u8; N]) -> u64,
+    ) -> io::Result<()> {
+        let mut buffer = [[0; N]; SLICE_WORDS];
+        let numbers = buffer.get_mut(..words.len()).ok_or(io::ErrorKind::InvalidInput)?;
+        self.read(numbers.as_flattened_mut(), offset)?;
+        words.iter_mut().zip(numbers).for_each(|(word, bytes)| *word = number(*bytes));
+        Ok(())
+    }
+
+    /// Up to `length` bytes, as many as there are.
+    ///
+    /// # Errors
+    /// When they cannot be read; the error names the file.
+    pub(super) fn read_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>, ImageError> {
+        let left = usize::try_from(self.length_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; length.min(left)];
+        let read = self.read(&mut bytes, offset);
+        read.map(|()| bytes).map_err(|source| ImageError::System { action: "read", path: self.path.clone(), source })
+    }
+
+    /// What is wrong with the image, as it is said when it is opened: goes on after its path.
+    pub(super) fn unusable(&self, problem: impl Into<String>) -> ImageError {
+        unusable(&self.path, problem)
+    }
+
+    /// The same, when it is met on the way.
+    pub(super) fn damaged(&self, problem: impl Into<String>) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, self.unusable(format!("is damaged: {}", problem.into())))
+    }
+}

@@ -1,0 +1,165 @@
+//! Requests to an image, which all read.
+
+use super::image::Place;
+use super::worker::{Job, Task, Worker};
+use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
+use crate::{MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError, Segment};
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+/// What was looked up may be put away before the request is there to see it, but hardly this often; then the worker
+/// carries it out.
+const WAITS_MAX: u32 = 4;
+
+/// How requests to an image come apart.
+pub(super) struct BlockMapSplit {
+    worker: Arc<Worker>,
+    memory: Arc<MemoryMap>,
+    /// By slot: what is left of a request when it waits for where it lies.
+    parked: Box<[Option<Parked>]>,
+    /// The segments of the piece that is being sent.
+    piece: Vec<Segment>,
+}
+
+/// The end of a request.
+struct Parked {
+    offset_bytes: u64,
+    segments: Vec<Segment>,
+    /// How often in a row it waited without getting on.
+    waits: u32,
+}
+
+/// A run of a request's bytes.
+#[derive(Clone, Copy)]
+struct Run {
+    place: Place,
+    length_bytes: u64,
+}
+
+impl BlockMapSplit {
+    pub(super) fn boxed(worker: &Arc<Worker>, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        if depth == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
+        }
+        let depth = depth.min(QUEUE_DEPTH_MAX);
+        let queues = worker.image().below().iter().map(|disk| disk.open_queue(memory, depth));
+        let scatter = Scatter::new(queues.collect::<io::Result<_>>()?, depth)?;
+        let split = Self {
+            parked: (0..scatter.depth()).map(|_| None).collect(),
+            worker: Arc::clone(worker),
+            memory: Arc::new(memory.clone()),
+            piece: Vec::new(),
+        };
+        Ok(Box::new(ScatterQueue::new(scatter, split)))
+    }
+
+    /// Sends each run of a read to where it lies, up to one that has to be looked up.
+    fn read(
+        &mut self,
+        scatter: &mut Scatter,
+        slot: u16,
+        request: &Request<'_>,
+        waits: u32,
+    ) -> Result<(), RequestError> {
+        let worker = Arc::clone(&self.worker);
+        let (mut at, end) = (request.offset_bytes, request.offset_bytes + request.length_bytes());
+        let mut cutter = Cutter::new(request.segments);
+        let mut open: Option<Run> = None;
+        while at < end {
+            let (place, length_bytes) = worker.image().find(at, end - at);
+            if place == Place::Unknown {
+                break;
+            }
+            let run = Run { place, length_bytes };
+            open = match open {
+                None => Some(run),
+                Some(before) if before.continues_in(&run) => {
+                    Some(Run { length_bytes: before.length_bytes + length_bytes, ..before })
+                }
+                Some(before) => {
+                    self.send(scatter, slot, before, request, &mut cutter)?;
+                    Some(run)
+                }
+            };
+            at += length_bytes;
+        }
+        if let Some(run) = open {
+            self.send(scatter, slot, run, request, &mut cutter)?;
+        }
+        if at == end {
+            return Ok(());
+        }
+        let mut segments = Vec::new();
+        cutter.cut(end - at, &mut segments);
+        let waits = if at == request.offset_bytes { waits + 1 } else { 1 };
+        let task = if waits > WAITS_MAX {
+            Task::Read { offset_bytes: at, segments }
+        } else {
+            if let Some(parked) = self.parked.get_mut(usize::from(slot)) {
+                *parked = Some(Parked { offset_bytes: at, segments, waits });
+            }
+            Task::LookUp { range: at..end }
+        };
+        let (memory, returns) = (Arc::clone(&self.memory), scatter.lend(slot));
+        worker.take(Job { task, slot, memory, returns });
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        scatter: &mut Scatter,
+        slot: u16,
+        run: Run,
+        request: &Request<'_>,
+        cutter: &mut Cutter<'_>,
+    ) -> Result<(), RequestError> {
+        let mut piece = mem::take(&mut self.piece);
+        let whole = run.length_bytes == request.length_bytes();
+        if !whole {
+            cutter.cut(run.length_bytes, &mut piece);
+        }
+        let segments = if whole { request.segments } else { &piece };
+        let sent = match run.place {
+            Place::There { index, offset_bytes } => {
+                scatter.send(slot, index, Operation::Read, offset_bytes, segments);
+                Ok(())
+            }
+            Place::Zeros if segments.iter().all(|&segment| self.memory.zero(segment)) => Ok(()),
+            Place::Zeros => Err(RequestError::BadSegment),
+            Place::Nowhere | Place::Unknown => Err(RequestError::Os(libc::EIO)),
+        };
+        self.piece = piece;
+        sent
+    }
+}
+
+impl Run {
+    fn continues_in(&self, next: &Self) -> bool {
+        match (self.place, next.place) {
+            (Place::There { index, offset_bytes }, Place::There { index: next_index, offset_bytes: next_offset }) => {
+                index == next_index && offset_bytes.checked_add(self.length_bytes) == Some(next_offset)
+            }
+            (one, other) => one == other,
+        }
+    }
+}
+
+impl Split for BlockMapSplit {
+    fn start(&mut self, scatter: &mut Scatter, slot: u16, request: &Request<'_>) -> Result<(), RequestError> {
+        self.worker.image().geometry().check(request)?;
+        match request.operation {
+            Operation::Read => self.read(scatter, slot, request, 0),
+            // There is nothing to make stable.
+            _ => Ok(()),
+        }
+    }
+
+    /// Its place has been looked up.
+    fn resumed(&mut self, scatter: &mut Scatter, slot: u16) -> Result<(), RequestError> {
+        let Some(parked) = self.parked.get_mut(usize::from(slot)).and_then(Option::take) else { return Ok(()) };
+        let Parked { offset_bytes, segments, waits } = parked;
+        let request = Request { operation: Operation::Read, offset_bytes, segments: &segments, token: 0 };
+        self.read(scatter, slot, &request, waits)
+    }
+}

@@ -1,0 +1,164 @@
+//! The one thread of an image, which reads tables that are not in memory, so that only those requests wait for them
+//! that need them.
+
+use super::image::{Image, Place};
+use super::layer::SliceBuffer;
+use crate::formats::scatter::{Cutter, Returns};
+use crate::{MemoryMap, RequestError, Segment, read_bytes};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Most bytes that are copied at once.
+const BUFFER_BYTES: u64 = 1 << 20;
+
+/// Something for the thread to do.
+pub(super) struct Job {
+    pub(super) task: Task,
+    pub(super) slot: u16,
+    pub(super) memory: Arc<MemoryMap>,
+    pub(super) returns: Arc<Returns>,
+}
+
+pub(super) enum Task {
+    /// Look up where a range lies, as far as that is done soon, and let the request go on.
+    LookUp { range: Range<u64> },
+    /// Carry it out.
+    Read { offset_bytes: u64, segments: Vec<Segment> },
+}
+
+/// The thread, for as long as the disk or a queue of it lives.
+#[derive(Debug)]
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    image: Image,
+    inbox: Mutex<Inbox>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Inbox {
+    jobs: VecDeque<Job>,
+    is_closed: bool,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Inbox of {} jobs", self.jobs.len())
+    }
+}
+
+impl Worker {
+    pub(super) fn start(image: Image) -> io::Result<Self> {
+        let shared = Arc::new(Shared { image, inbox: Mutex::default(), arrived: Condvar::new() });
+        let working = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("block map".into()).spawn(move || working.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    pub(super) fn image(&self) -> &Image {
+        &self.shared.image
+    }
+
+    pub(super) fn take(&self, job: Job) {
+        self.shared.inbox().jobs.push_back(job);
+        self.shared.arrived.notify_one();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.inbox().is_closed = true;
+        self.shared.arrived.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // It has no reason to panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next job; `None` when there will be none.
+    fn next(&self) -> Option<Job> {
+        let mut inbox = self.inbox();
+        loop {
+            if let Some(job) = inbox.jobs.pop_front() {
+                return Some(job);
+            }
+            if inbox.is_closed {
+                return None;
+            }
+            inbox = self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn run(&self) {
+        let mut buffer = Box::new(SliceBuffer::new());
+        while let Some(Job { task, slot, memory, returns }) = self.next() {
+            match task {
+                Task::LookUp { range } => match self.image.look_up(range, &mut buffer) {
+                    Ok(()) => returns.resume(slot),
+                    Err(error) => returns.post(slot, Err(errno_of(&error))),
+                },
+                Task::Read { offset_bytes, segments } => {
+                    returns.post(slot, self.read(offset_bytes, &segments, &memory, &mut buffer));
+                }
+            }
+        }
+    }
+
+    fn read(
+        &self,
+        offset_bytes: u64,
+        segments: &[Segment],
+        memory: &MemoryMap,
+        buffer: &mut SliceBuffer,
+    ) -> Result<(), RequestError> {
+        let length_bytes: u64 = segments.iter().map(|segment| u64::from(segment.length_bytes)).sum();
+        let (mut at, end) = (offset_bytes, offset_bytes.saturating_add(length_bytes));
+        let (mut cutter, mut piece) = (Cutter::new(segments), Vec::new());
+        while at < end {
+            let wanted_bytes = (end - at).min(BUFFER_BYTES);
+            let (place, length_bytes) =
+                self.image.find_now(at, wanted_bytes, buffer).map_err(|error| errno_of(&error))?;
+            cutter.cut(length_bytes, &mut piece);
+            match place {
+                Place::There { index, offset_bytes } => {
+                    let below = self.image.below().get(index).ok_or(RequestError::Os(libc::EIO))?;
+                    let bytes = read_bytes(&**below, offset_bytes..offset_bytes.saturating_add(length_bytes));
+                    copy_to(memory, &piece, &bytes.map_err(|error| errno_of(&error))?)?;
+                }
+                Place::Zeros if piece.iter().all(|&segment| memory.zero(segment)) => {}
+                Place::Zeros => return Err(RequestError::BadSegment),
+                Place::Nowhere | Place::Unknown => return Err(RequestError::Os(libc::EIO)),
+            }
+            at += length_bytes;
+        }
+        Ok(())
+    }
+}
+
+fn copy_to(memory: &MemoryMap, segments: &[Segment], mut bytes: &[u8]) -> Result<(), RequestError> {
+    for &segment in segments {
+        let slice = memory.slice(segment).ok_or(RequestError::BadSegment)?;
+        let (now, later) = bytes.split_at_checked(slice.len()).ok_or(RequestError::Os(libc::EIO))?;
+        slice.copy_from(now);
+        bytes = later;
+    }
+    Ok(())
+}
+
+fn errno_of(error: &io::Error) -> RequestError {
+    RequestError::Os(error.raw_os_error().unwrap_or(libc::EIO))
+}
