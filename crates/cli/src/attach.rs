@@ -9,8 +9,10 @@ use blockyard_block::{Disk, shown, size};
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_command_line::verdict::{EndsWith, Verdict};
 use blockyard_command_line::{disk, signals, terminal};
+use blockyard_confinement::raise_descriptor_limit;
 use blockyard_session::open::open_disk;
 use clap::{Args, ValueEnum};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
@@ -110,10 +112,15 @@ pub fn run(args: &AttachArgs) -> Result<()> {
         LooksArg::Device => Looks::Device,
         LooksArg::File => Looks::File,
     };
+    // There may be more processes than this one may have descriptors for; theirs are not its matter.
+    let limit = getrlimit(Resource::Nofile);
+    raise_descriptor_limit();
     let attachment = Attachment::new(attached, AttachOptions { looks, aio_max: args.aio_max })?;
     let signals = Signals::new(SIGNALS).context("catching signals")?;
     let environment = attachment.environment().iter().map(|(name, value)| (name, value));
+    setrlimit(Resource::Nofile, limit).context("lowering the limit of descriptors")?;
     let child = Command::new(&program).args(arguments).envs(environment).spawn();
+    raise_descriptor_limit();
     let mut child = child.with_context(|| format!("cannot start {}", shown(&program)))?;
     let status = wait(&mut child, signals)?;
     let hurry = settle(&attachment)?;

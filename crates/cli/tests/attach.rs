@@ -370,6 +370,31 @@ fn dd_copies_in_blocks_of_any_size() {
     }
 }
 
+/// A program that may have few descriptors has the disk with those that are left, and its limit is none for `attach`.
+#[test]
+fn programs_may_have_few_descriptors() {
+    let yard = Yard::new();
+    let (disk, copy) = (yard.random("disk.img", BYTES, 28), yard.path("copy.img"));
+    for limit in [26, 32, 40, 64] {
+        let script = format!("ulimit -n {limit}; dd if=/disk bs=4k of={} 2>&1", copy.display());
+        run(&mut on_disk(&disk, ["sh", "-c", &script])).succeeded();
+        assert!(same(&disk, &copy), "{limit}");
+    }
+    // More threads than there are queues for.
+    let threads = "import os, concurrent.futures as c; d = os.open('/disk', os.O_RDWR); b = os.pread(d, 1 << 20, 0)
+ok = lambda n: os.pread(d, 4096, n * 4096) == b[n * 4096:][:4096] and os.pwrite(d, b[:512], 0) == 512
+with c.ThreadPoolExecutor(16) as pool: print(all(pool.map(ok, list(range(1, 256)) * 8)))";
+    let words = ["sh", "-c", "ulimit -n 40; exec python3 -c \"$0\"", threads];
+    assert_eq!(run(&mut on_disk(&disk, words)).succeeded().stdout, "True\n");
+    let many = "ulimit -n; for process in $(seq 40); do dd if=/disk of=/dev/null bs=64k 2>/dev/null || echo failed & done; wait";
+    let script = format!(
+        "ulimit -S -n 64; exec {} attach {} /disk -- sh -c \"$0\"",
+        env!("CARGO_BIN_EXE_blockyard"),
+        disk.display()
+    );
+    assert_eq!(run(piped(Command::new("sh").args(["-c", &script, many]))).succeeded().stdout, "64\n");
+}
+
 /// What a shell opens, its commands have: they go on where the one before has ended.
 #[test]
 fn processes_share_the_place_in_a_disk() {

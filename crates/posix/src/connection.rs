@@ -59,6 +59,8 @@ pub(crate) struct Connection {
     pub(crate) ahead: Ahead,
     pub(crate) behind: Behind,
     channels: Vec<Mutex<Option<Channel>>>,
+    /// So many of them, at least one, can be had.
+    channels_max: AtomicUsize,
     /// Which channel to try first.
     turn: AtomicUsize,
     /// Those that nobody waits for, once there are some.
@@ -127,7 +129,7 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     };
     let specification = named.disk.parse().map_err(|error| failed(&error))?;
     let opened = open_disk(&specification, &OpenOptions::default()).map_err(|error| failed(&error))?;
-    let channels = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
+    let channels: Vec<_> = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
     let locks = locks_of(&named.disk);
     let writers = Writers::of(locks.as_ref());
@@ -142,6 +144,7 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         locks,
         description_locks: named.description_locks(),
         has_locked: AtomicBool::new(false),
+        channels_max: AtomicUsize::new(channels.len()),
         channels,
         turn: AtomicUsize::new(0),
         requests: OnceLock::new(),
@@ -197,7 +200,15 @@ impl Connection {
 
     /// Has `use_it` use a channel that nobody else uses.
     pub(crate) fn with_channel<T>(&self, use_it: impl FnOnce(&mut Channel) -> Result<T, Errno>) -> Result<T, Errno> {
-        use_it(self.made(&mut self.free_channel())?)
+        loop {
+            let (index, mut channel) = self.free_channel();
+            match self.made(&mut channel) {
+                Ok(channel) => return use_it(channel),
+                Err(error) if index == 0 => return Err(error),
+                // There are not enough descriptors for so many.
+                Err(_) => _ = self.channels_max.fetch_min(index, Ordering::Relaxed),
+            }
+        }
     }
 
     /// Whoever reads or writes later finds a channel: a signal handler may, in the middle of malloc(3).
@@ -222,12 +233,14 @@ impl Connection {
         }
     }
 
-    fn free_channel(&self) -> MutexGuard<'_, Option<Channel>> {
-        if let Some(free) = self.channels.iter().find_map(|channel| channel.try_lock().ok()) {
+    fn free_channel(&self) -> (usize, MutexGuard<'_, Option<Channel>>) {
+        let channels = &self.channels[..self.channels_max.load(Ordering::Relaxed)];
+        let mut all = channels.iter().enumerate();
+        if let Some(free) = all.find_map(|(index, channel)| Some((index, channel.try_lock().ok()?))) {
             return free;
         }
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.channels.len();
-        self.channels[turn].lock().unwrap_or_else(PoisonError::into_inner)
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % channels.len();
+        (turn, channels[turn].lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A queue of the disk's.

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where they begin, if a process may have as many.
 const FIRST: u64 = 768;
+/// What a connection may have, with all of its queues.
+const OF_CONNECTION: u64 = 96;
 /// Higher ones are not looked for.
 const END: usize = 1 << 16;
 
@@ -73,7 +75,8 @@ pub(crate) fn is_own(descriptor: c_int) -> bool {
 
 /// Where they begin in this process.
 pub(crate) fn first() -> c_int {
-    getrlimit(Resource::Nofile).current.map_or(FIRST, |limit| FIRST.min(limit * 3 / 4)) as c_int
+    let first = |limit: u64| FIRST.min(limit.saturating_sub(OF_CONNECTION).max(limit / 2));
+    getrlimit(Resource::Nofile).current.map_or(FIRST, first) as c_int
 }
 
 /// Keeps a file of locks: the number that it has from now on. `None` where there is none.

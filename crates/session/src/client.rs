@@ -130,7 +130,9 @@ impl SessionDisk {
         let deadline = Instant::now() + self.keeper.link.options.reconnect;
         loop {
             match self.keeper.link.open_queue(memory, shape) {
-                Err(error) if error.may_pass() && Instant::now() < deadline => std::thread::sleep(OPEN_PAUSE),
+                Err(error) if error.may_pass() && !error.is_own_shortage() && Instant::now() < deadline => {
+                    std::thread::sleep(OPEN_PAUSE);
+                }
                 result => return result,
             }
         }

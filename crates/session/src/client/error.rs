@@ -2,6 +2,7 @@
 
 use blockyard_block::{Remedy, explain};
 use blockyard_virtqueue::DeviceError;
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,6 +132,23 @@ impl SessionError {
             self,
             Self::NobodyListens(_) | Self::NoAnswer { .. } | Self::Closed(_) | Self::Away(_) | Self::Os { .. }
         )
+    }
+
+    /// Whether it is this process that has not enough of something.
+    pub(super) fn is_own_shortage(&self) -> bool {
+        let Self::Os { error, .. } = self else { return false };
+        let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+        while let Some(error) = cause {
+            let of_system = error.downcast_ref::<io::Error>();
+            if let Some(errno) = of_system.and_then(io::Error::raw_os_error) {
+                return matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM);
+            }
+            cause = match of_system.and_then(io::Error::get_ref) {
+                Some(within) => Some(within),
+                None => error.source(),
+            };
+        }
+        false
     }
 }
 
