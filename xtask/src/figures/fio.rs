@@ -1,5 +1,6 @@
 //! fio by its engine on a session, beside `bench disk` on that session, and beside what the kernel has for fio on the
-//! same file. Requests are of 4 KiB in random places of 1 GiB in the page cache, 64 under way.
+//! same file. Requests are of 4 KiB in random places of 1 GiB in the page cache, 64 under way, by a thread of fio's:
+//! a process that it makes would be scheduled as one of another session's.
 
 use super::Bar::AtLeast;
 use super::Figure;
@@ -34,7 +35,7 @@ pub(super) const FIGURES: &[Figure] = &[
 ];
 
 const JOB: &str =
-    "--name=x --bs=4k --iodepth=64 --size=1g --time_based --runtime=1s --invalidate=0 --output-format=json";
+    "--name=x --bs=4k --iodepth=64 --size=1g --time_based --runtime=1s --invalidate=0 --thread --output-format=json";
 const BATCHES: &str = "--iodepth_batch=16 --iodepth_batch_complete_min=1 --iodepth_batch_complete_max=16";
 
 /// By the same server, one after the other.
