@@ -395,6 +395,16 @@ with c.ThreadPoolExecutor(16) as pool: print(all(pool.map(ok, list(range(1, 256)
     assert_eq!(run(piped(Command::new("sh").args(["-c", &script, many]))).succeeded().stdout, "64\n");
 }
 
+/// What other threads get while one begins to use a disk is theirs, to use, to close and to hand to children.
+#[test]
+fn descriptors_of_other_threads_are_left_alone() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_neighbours", &[]);
+    let disk = yard.random("disk.img", BYTES, 29);
+    let words = [program.as_os_str(), NAME.as_ref(), "20".as_ref()];
+    run_without_leftovers(&mut on_disk(&disk, words)).succeeded();
+}
+
 /// What a shell opens, its commands have: they go on where the one before has ended.
 #[test]
 fn processes_share_the_place_in_a_disk() {

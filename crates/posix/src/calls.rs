@@ -15,6 +15,7 @@ mod waits;
 use crate::connection::{self, Connection};
 use crate::description::{self, Mapped};
 use crate::errno::Errno;
+use crate::own;
 use crate::signals::{Busy, cancellation_point};
 use crate::table::{self, Open};
 use crate::transfer::Ends;
@@ -79,6 +80,7 @@ fn disk(descriptor: c_int) -> Option<Result<OpenDisk, Errno>> {
 /// Gives a new descriptor what another is open on, if that is a disk.
 fn duplicated(from: c_int, to: c_int) -> c_int {
     if to >= 0 {
+        own::is_programs(to);
         match table::find(from) {
             Some(open) => {
                 if let Err(error) = open.give_to(to) {

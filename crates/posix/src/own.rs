@@ -12,7 +12,7 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Where they begin, if a process may have as many.
 const FIRST: u64 = 768;
@@ -30,6 +30,10 @@ struct Set {
 
 static OF_CONNECTIONS: Set = Set::new();
 static OF_LOCKS: Set = Set::new();
+/// The program's, which it has got while a connection was made: they have high numbers, too.
+static OF_PROGRAM: Set = Set::new();
+/// Connections that are being made.
+static MAKING: AtomicUsize = AtomicUsize::new(0);
 
 impl Set {
     const fn new() -> Self {
@@ -38,21 +42,28 @@ impl Set {
 
     #[inline]
     fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
+        self.count.load(Ordering::SeqCst) == 0
     }
 
     #[inline]
     fn has(&self, descriptor: c_int) -> bool {
         let Ok(descriptor) = usize::try_from(descriptor) else { return false };
-        let bits = || Some(self.bits.get(descriptor / 64)?.load(Ordering::Relaxed) & 1 << (descriptor % 64));
+        let bits = || Some(self.bits.get(descriptor / 64)?.load(Ordering::SeqCst) & 1 << (descriptor % 64));
         !self.is_empty() && bits().is_some_and(|bits| bits != 0)
+    }
+
+    fn forget_all(&self) {
+        if !self.is_empty() {
+            self.bits.iter().for_each(|bits| bits.store(0, Ordering::SeqCst));
+            self.count.store(0, Ordering::SeqCst);
+        }
     }
 
     /// Whether there was room for it.
     fn insert(&self, descriptor: c_int) -> bool {
         let Some(bits) = self.bits.get(descriptor as usize / 64) else { return false };
-        bits.fetch_or(1 << (descriptor % 64), Ordering::Relaxed);
-        self.count.fetch_add(1, Ordering::Relaxed);
+        let before = bits.fetch_or(1 << (descriptor % 64), Ordering::SeqCst);
+        self.count.fetch_add((before >> (descriptor % 64) & 1) ^ 1, Ordering::SeqCst);
         true
     }
 
@@ -61,9 +72,10 @@ impl Set {
         if !self.has(descriptor) {
             return false;
         }
-        self.bits[descriptor as usize / 64].fetch_and(!(1 << (descriptor % 64)), Ordering::Relaxed);
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        true
+        let before = self.bits[descriptor as usize / 64].fetch_and(!(1 << (descriptor % 64)), Ordering::SeqCst);
+        let was_there = before >> (descriptor % 64) & 1;
+        self.count.fetch_sub(was_there, Ordering::SeqCst);
+        was_there == 1
     }
 }
 
@@ -134,6 +146,7 @@ pub(crate) fn let_go_of_locks(descriptor: c_int) {
 /// Runs `run`, whose descriptors are high ones.
 pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
     let first = first();
+    MAKING.fetch_add(1, Ordering::SeqCst);
     let before = all_from(first);
     // Whatever is free below is in use meanwhile.
     let mut below: Vec<OwnedFd> = Vec::new();
@@ -146,19 +159,47 @@ pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
             below.push(another);
         }
     }
+    // A child of another thread's has no use for them, either.
+    below.iter().for_each(|filler| _ = OF_CONNECTIONS.insert(filler.as_raw_fd()));
     let result = run();
+    // With each, its place in the set is given up (`is_closed`).
     drop(below);
     let is_new = |descriptor: &c_int| !before.contains(descriptor) && is_of_connections(*descriptor);
     for descriptor in all_from(first).into_iter().filter(is_new) {
         OF_CONNECTIONS.insert(descriptor);
+        // In this order: whoever has got it meanwhile says so before it looks.
+        if OF_PROGRAM.has(descriptor) {
+            OF_CONNECTIONS.remove(descriptor);
+        }
+    }
+    if MAKING.fetch_sub(1, Ordering::SeqCst) == 1 {
+        OF_PROGRAM.forget_all();
     }
     result
 }
 
-/// Whether it is such as connections have. Another thread may have opened something meanwhile, which has a high number
-/// then: a file, a directory or a pipe stays its own.
+/// The program has got a descriptor, of such a kind as connections have: it may have come when one was made.
+pub(crate) fn is_programs(descriptor: c_int) {
+    let is_making = MAKING.load(Ordering::SeqCst) > 0;
+    if descriptor < 0 || !is_making && !OF_CONNECTIONS.has(descriptor) || setup::is_inside() {
+        return;
+    }
+    if is_making {
+        OF_PROGRAM.insert(descriptor);
+    }
+    OF_CONNECTIONS.remove(descriptor);
+}
+
+/// A descriptor is closed.
+pub(crate) fn is_closed(descriptor: c_int) {
+    OF_CONNECTIONS.remove(descriptor);
+    OF_PROGRAM.remove(descriptor);
+}
+
+/// Whether it is such as connections have: a file, a directory or a pipe that another thread has opened meanwhile is
+/// none.
 fn is_of_connections(descriptor: c_int) -> bool {
-    const KINDS: [&[u8]; 3] = [b"socket:", b"anon_inode:[eventfd]", b"/memfd:"];
+    const KINDS: [&[u8]; 3] = [b"socket:", b"anon_inode:[eventfd]", b"/memfd:blockyard-guest "];
     let link = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new());
     link.is_ok_and(|link| {
         let link = link.as_bytes();
@@ -194,6 +235,8 @@ pub(crate) fn around(first: u32, last: u32, mut close: impl FnMut(u32, u32) -> c
 
 /// In a child: those of connections are of no use.
 pub(crate) fn close_all() {
+    MAKING.store(0, Ordering::SeqCst);
+    OF_PROGRAM.forget_all();
     if OF_CONNECTIONS.count.swap(0, Ordering::Relaxed) == 0 {
         return;
     }

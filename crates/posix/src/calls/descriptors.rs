@@ -7,7 +7,7 @@ use crate::next::calls;
 use crate::signals::Busy;
 use crate::{connection, locks, own, setup, stat, table, transfer};
 use blockyard_block::Operation;
-use libc::{c_int, c_uint, c_ulong, c_void};
+use libc::{c_int, c_uint, c_ulong, c_void, sockaddr, socklen_t};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 calls! {
@@ -20,6 +20,7 @@ calls! {
         let settled = settled(descriptor);
         // First, as the number may be another's as soon as it is closed.
         table::remove(descriptor);
+        own::is_closed(descriptor);
         let closed = own();
         if settled.is_err() { answer_int(settled) } else { closed }
     }
@@ -77,12 +78,38 @@ calls! {
     ) -> *mut c_void |own| {
         if flags & libc::MAP_ANONYMOUS == 0 && table::has(descriptor) { no_mapping() } else { own() }
     }
+    fn [socket](domain: c_int, kind: c_int, protocol: c_int) -> c_int |own| {
+        programs(own())
+    }
+    fn [accept](listener: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int |own| {
+        programs(own())
+    }
+    fn [accept4](listener: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int |own| {
+        programs(own())
+    }
+    fn [socketpair](domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int |own| {
+        let made = own();
+        if made == 0 {
+            // SAFETY: the kernel has put them there.
+            unsafe { (programs(*pair), programs(*pair.add(1))) };
+        }
+        made
+    }
+    fn [eventfd](count: c_uint, flags: c_int) -> c_int |own| {
+        programs(own())
+    }
     fn [vfork]() -> libc::pid_t |_own| {
         // A child that shares its parent's memory would change what its parent's descriptors are: it has memory of its
         // own, as vfork(2) allows.
         // SAFETY: the caller's.
         unsafe { libc::fork() }
     }
+}
+
+/// A new descriptor of the program's.
+fn programs(descriptor: c_int) -> c_int {
+    own::is_programs(descriptor);
+    descriptor
 }
 
 /// Closes a range of descriptors, none of which is this library's own.
