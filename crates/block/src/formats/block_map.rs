@@ -15,12 +15,16 @@ mod fields;
 mod image;
 mod image_file;
 mod layer;
+mod logged;
+mod parallels;
 mod parent_name;
+mod qed;
 mod queue;
 #[cfg(test)]
 mod tests;
 mod vdi;
 mod vhd;
+mod vhdx;
 mod worker;
 
 use super::{AllowedDirectories, CheckReport, ImageError, Qcow2Mapping};
@@ -45,6 +49,12 @@ pub enum BlockMapFormat {
     Vdi,
     /// Virtual PC's and Hyper-V's VHD, fixed, dynamic or differencing.
     Vhd,
+    /// Hyper-V's VHDX, fixed, dynamic or differencing.
+    Vhdx,
+    /// QEMU's former format QED.
+    Qed,
+    /// Parallels' expandable images.
+    Parallels,
 }
 
 /// What an image says of itself.
@@ -58,6 +68,8 @@ pub struct BlockMapInfo {
     pub subformat: &'static str,
     /// What it calls the image that it is a difference from.
     pub parent: Option<String>,
+    /// Whoever wrote to it last has not closed it.
+    pub is_dirty: bool,
 }
 
 /// A disk in such an image.
@@ -72,13 +84,19 @@ impl BlockMapFormat {
         match self {
             Self::Vdi => "VDI",
             Self::Vhd => "VHD",
+            Self::Vhdx => "VHDX",
+            Self::Qed => "QED",
+            Self::Parallels => "Parallels",
         }
     }
 
-    fn read(self, file: &ImageFile) -> Result<Opened, ImageError> {
+    fn read(self, file: &mut ImageFile) -> Result<Opened, ImageError> {
         match self {
             Self::Vdi => vdi::read(file),
             Self::Vhd => vhd::read(file),
+            Self::Vhdx => vhdx::read(file),
+            Self::Qed => qed::read(file),
+            Self::Parallels => parallels::read(file),
         }
     }
 }
@@ -89,7 +107,7 @@ impl BlockMapInfo {
     /// # Errors
     /// When it cannot be read, or understood.
     pub fn of(file: &OpenedFile, format: BlockMapFormat) -> Result<Self, ImageError> {
-        Ok(format.read(&ImageFile::of(file.file(), file.path())?)?.info)
+        Ok(format.read(&mut ImageFile::of(file.file(), file.path())?)?.info)
     }
 }
 
@@ -150,6 +168,11 @@ impl BlockMapDisk {
     /// What is worth saying though it is opened, each in a sentence.
     pub(crate) fn notes(&self) -> &[String] {
         self.worker.image().notes()
+    }
+
+    /// The logical block that the image says its disk has.
+    pub(crate) fn sector_bytes(&self) -> u32 {
+        self.worker.image().sector_bytes()
     }
 
     /// What the permission bits of the image's file and of all files behind it allow.

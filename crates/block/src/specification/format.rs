@@ -19,8 +19,16 @@ pub enum Format {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 5] =
-        [Self::Raw, Self::Qcow2, Self::Vmdk, Self::BlockMap(BlockMapFormat::Vdi), Self::BlockMap(BlockMapFormat::Vhd)];
+    pub const ALL: [Self; 8] = [
+        Self::Raw,
+        Self::Qcow2,
+        Self::Vmdk,
+        Self::BlockMap(BlockMapFormat::Vdi),
+        Self::BlockMap(BlockMapFormat::Vhd),
+        Self::BlockMap(BlockMapFormat::Vhdx),
+        Self::BlockMap(BlockMapFormat::Qed),
+        Self::BlockMap(BlockMapFormat::Parallels),
+    ];
 
     /// Its word: qemu-img's. VHD has what everybody else calls it, `vhd`, besides.
     pub fn word(self) -> &'static str {
@@ -30,6 +38,9 @@ impl Format {
             Self::Vmdk => "vmdk",
             Self::BlockMap(BlockMapFormat::Vdi) => "vdi",
             Self::BlockMap(BlockMapFormat::Vhd) => "vpc",
+            Self::BlockMap(BlockMapFormat::Vhdx) => "vhdx",
+            Self::BlockMap(BlockMapFormat::Qed) => "qed",
+            Self::BlockMap(BlockMapFormat::Parallels) => "parallels",
         }
     }
 

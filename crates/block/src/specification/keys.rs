@@ -11,7 +11,7 @@ pub(super) struct Key {
 
 /// In the order in which they are written, before those of [`hindrances`].
 pub(super) const KEYS: &[Key] = &[
-    Key { name: "format", value: Some("raw, qcow2, vmdk, vdi or vpc") },
+    Key { name: "format", value: Some("raw, qcow2, vmdk, vdi, vpc, vhdx, qed or parallels") },
     Key { name: "ro", value: None },
     Key { name: "direct", value: None },
     Key { name: "engine", value: Some("auto, uring, threads or sync") },

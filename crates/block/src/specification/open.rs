@@ -46,7 +46,8 @@ impl DiskSpecification {
         let read_only = self.read_only || context.read_only;
         // What has a delta is read only.
         let base = self.backend.get().open(read_only || self.delta.is_some(), context)?;
-        let disk = self.with_layers(base.disk, base.permissions, read_only)?;
+        let logical_block_bytes = logical_block(self.backend.get(), base.sector_bytes);
+        let disk = self.with_layers(base.disk, base.permissions, read_only, logical_block_bytes)?;
         let is_whole = self.partition.is_none() && self.delta.is_none();
         let length_bytes = base.length_bytes.filter(|_| is_whole).unwrap_or_else(|| disk.geometry().capacity_bytes);
         let OnBackend { file, permissions, unfinished, .. } = base;
@@ -82,22 +83,28 @@ impl DiskSpecification {
     pub fn open_file(&self, file: File) -> Result<OpenedDisk, OpenError> {
         let file = FileDisk::from_file(file, &self.backend.get().file_options(false))?;
         let length_bytes = file.length_bytes();
-        let disk = self.hindrances.round(align(Arc::new(file), logical_block(self.backend.get()))?);
+        let disk = self.hindrances.round(align(Arc::new(file), logical_block(self.backend.get(), None))?);
         Ok(OpenedDisk { disk, length_bytes, file: None, permissions: None, unfinished: None })
     }
 
     /// What the specification wants round the disk of its backend.
-    fn with_layers(&self, disk: Arc<dyn Disk>, permissions: Option<u32>, read_only: bool) -> OpenedAs {
+    fn with_layers(
+        &self,
+        disk: Arc<dyn Disk>,
+        permissions: Option<u32>,
+        read_only: bool,
+        logical_block_bytes: Option<u32>,
+    ) -> OpenedAs {
         let backend = self.backend.get();
         // Below the partition, which may begin within a block of the backend.
-        let disk = align(disk, logical_block(backend))?;
+        let disk = align(disk, logical_block_bytes)?;
         let disk = match &self.delta {
             None => disk,
             Some(Delta::Overlay(path)) => overlay(disk, path, backend, permissions, read_only)?,
             Some(Delta::Snapshot) => snapshot(disk, backend)?,
         };
         // The delta's file may have demands of its own.
-        let disk = align(disk, logical_block(backend))?;
+        let disk = align(disk, logical_block_bytes)?;
         Ok(self.hindrances.round(match self.partition {
             None => disk,
             Some(choice) => partition(disk, choice, read_only, self.path())?,
@@ -105,9 +112,10 @@ impl DiskSpecification {
     }
 }
 
-/// The logical block that a disk of this backend is to have; `None`: its own.
-fn logical_block(backend: &dyn DiskKind) -> Option<u32> {
-    backend.has_logical_block().then(|| backend.logical_block_bytes().unwrap_or(LOGICAL_BLOCK_BYTES))
+/// The logical block that a disk of this backend is to have, which an image in it may say; `None`: its own.
+fn logical_block(backend: &dyn DiskKind, sector_bytes: Option<u32>) -> Option<u32> {
+    let bytes = || backend.logical_block_bytes().or(sector_bytes).unwrap_or(LOGICAL_BLOCK_BYTES);
+    backend.has_logical_block().then(bytes)
 }
 
 /// How to open a delta on `base`, the opened disk: with its blocks, and otherwise as a file is opened itself.

@@ -19,6 +19,8 @@ pub(super) struct OnBackend {
     pub(super) file: Option<OpenedFile>,
     pub(super) permissions: Option<u32>,
     pub(super) unfinished: Option<PathBuf>,
+    /// The logical block that an image says its disk has.
+    pub(super) sector_bytes: Option<u32>,
 }
 
 impl OnBackend {
@@ -26,7 +28,7 @@ impl OnBackend {
     pub(super) fn in_no_file(disk: Arc<dyn Disk>, read_only: bool) -> Self {
         let refuse = read_only && !disk.geometry().read_only;
         let disk = if refuse { Arc::new(PartitionDisk::whole(disk, true)) } else { disk };
-        Self { disk, length_bytes: None, file: None, permissions: None, unfinished: None }
+        Self { disk, length_bytes: None, file: None, permissions: None, unfinished: None, sector_bytes: None }
     }
 }
 

@@ -108,9 +108,9 @@ fn what_makes_no_sense_is_refused_where_it_stands() {
         ("a,", "", "nothing between two commas"),
         ("a,ro,", "", "nothing between two commas"),
         ("a,ro=yes", "ro=yes", "'ro' takes no value"),
-        ("a,format", "format", "'format' needs a value: format=raw, qcow2, vmdk, vdi or vpc"),
+        ("a,format", "format", "'format' needs a value: format=raw, qcow2, vmdk, vdi, vpc, vhdx, qed or parallels"),
         ("a,format=", "format=", "needs a value"),
-        ("a,format=qcow", "qcow", "there is no 'qcow', only raw, qcow2, vmdk, vdi and vpc"),
+        ("a,format=qcow", "qcow", "there is no 'qcow', only raw, qcow2, vmdk, vdi, vpc, vhdx, qed and parallels"),
         ("a,engine=aio", "aio", "only auto, uring, threads and sync"),
         ("a,cache=none", "none", "only unsafe"),
         ("a,block-size=1000", "1000", "a power of two from 512 to 65536"),
@@ -461,7 +461,7 @@ fn what_is_said_besides_is_refused_as_one_more_key_is() {
         let refused = parse(text).with_io_buffer(bytes).unwrap_err();
         assert_eq!(refused, complaint(&format!("{text},io-buffer={bytes}")));
     }
-    assert_eq!(parse("a.img").with_format_named("qed").unwrap_err(), complaint("a.img,format=qed"));
+    assert_eq!(parse("a.img").with_format_named("dmg").unwrap_err(), complaint("a.img,format=dmg"));
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Images in other hypervisors' formats that QEMU made, compared with the raw disk that they were made of.
 
+mod parallels;
+mod qed;
 mod vdi;
 mod vhd;
 mod vhd_image;
+mod vhdx;
+mod vhdx_image;
 
 use crate::rig::{Random, Rig, pattern, qemu_img, read_only, text};
 use blockyard_block::{

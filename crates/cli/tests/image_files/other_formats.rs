@@ -7,11 +7,15 @@ use super::*;
 const FORMATS: [(&str, &str); 2] = [("-f qcow", "qcow"), ("-f vmdk", "img")];
 
 /// The same of formats that are only read, each with the word that qemu-img has for it.
-const READ: [(&str, &str, &str); 4] = [
+const READ: [(&str, &str, &str); 8] = [
     ("vdi", "", "vdi"),
     ("vdi", " -o static=on", "VDI"),
     ("vpc", " -o force_size=on", "vhd"),
     ("vpc", " -o subformat=fixed,force_size=on", "VHD"),
+    ("vhdx", "", "vhdx"),
+    ("vhdx", " -o subformat=fixed", "VHDX"),
+    ("qed", "", "qed"),
+    ("parallels", "", "hdd"),
 ];
 
 #[test]

@@ -28,6 +28,9 @@ fn one_of(formats: &[Format]) -> impl TypedValueParser<Value = Format> + use<> {
             Format::Vmdk => "VMware's, flat: read only",
             Format::BlockMap(BlockMapFormat::Vdi) => "VirtualBox's: read only",
             Format::BlockMap(BlockMapFormat::Vhd) => "VHD, Virtual PC's and Hyper-V's: read only",
+            Format::BlockMap(BlockMapFormat::Vhdx) => "Hyper-V's: read only",
+            Format::BlockMap(BlockMapFormat::Qed) => "QEMU's former one: read only",
+            Format::BlockMap(BlockMapFormat::Parallels) => "Parallels': read only",
         };
         let value = PossibleValue::new(format.word()).help(help);
         if *format == Format::BlockMap(BlockMapFormat::Vhd) { value.alias("vhd") } else { value }

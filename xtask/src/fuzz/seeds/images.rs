@@ -18,6 +18,9 @@ pub(super) fn corpora() -> Vec<Corpus> {
         },
         block_maps("fuzz_a_spoiled_vdi_neither_panics_nor_hangs", vdis()),
         block_maps("fuzz_a_spoiled_vhd_neither_panics_nor_hangs", vhds()),
+        block_maps("fuzz_a_spoiled_vhdx_neither_panics_nor_hangs", vhdxs()),
+        block_maps("fuzz_a_spoiled_qed_neither_panics_nor_hangs", qeds()),
+        block_maps("fuzz_a_spoiled_parallels_neither_panics_nor_hangs", parallels()),
         Corpus {
             source: "crates/block/src/formats/vmdk/tests.rs",
             function: "fuzz_a_descriptor_is_understood_or_refused_but_never_half",
@@ -56,26 +59,24 @@ fn block_maps(function: &'static str, seeds: Vec<(&'static str, Seed)>) -> Corpu
     }
 }
 
-/// A number in the place of one of the header's, which the target numbers, or of one of the table's.
+/// Of images whose checksums are made right, or not.
+fn mended(is_mended: bool) -> Seed {
+    Seed::default().bool(is_mended)
+}
+
+/// A number in the place of one of the header's, which the target numbers.
 fn field(index: u8, value: u64) -> Seed {
-    field_of(Seed::default(), index, value)
+    mended(true).length(1).choice(1, SPOILS).u8(index).choice(3, 4).u64(value)
 }
 
-fn field_of(seed: Seed, index: u8, value: u64) -> Seed {
-    seed.length(1).choice(1, SPOILS).u8(index).choice(3, 4).u64(value)
-}
-
+/// The same, of one of the table's.
 fn table_entry(index: u8, value: u64) -> Seed {
-    table_entry_of(Seed::default(), index, value)
-}
-
-fn table_entry_of(seed: Seed, index: u8, value: u64) -> Seed {
-    seed.length(1).choice(2, SPOILS).u8(index).choice(3, 4).u64(value)
+    mended(true).length(1).choice(2, SPOILS).u8(index).choice(3, 4).u64(value)
 }
 
 fn vdis() -> Vec<(&'static str, Seed)> {
     vec![
-        ("good", Seed::default().length(0)),
+        ("good", mended(true).length(0)),
         ("map_behind_the_end", field(4, 0xffff_fe00)),
         ("data_on_the_map", field(5, 512)),
         ("all_the_bytes_there_are", field(7, u64::MAX)),
@@ -88,20 +89,78 @@ fn vdis() -> Vec<(&'static str, Seed)> {
 }
 
 fn vhds() -> Vec<(&'static str, Seed)> {
-    let mended = || Seed::default().bool(true);
     vec![
-        ("good", mended().length(0)),
-        ("a_header_whose_checksum_is_wrong", field_of(Seed::default().bool(false), 7, 17)),
-        ("no_difference", field_of(mended(), 4, 3)),
-        ("fixed", field_of(mended(), 4, 2)),
-        ("table_behind_the_end", field_of(mended(), 5, 1 << 40)),
-        ("blocks_of_nothing", field_of(mended(), 8, 0)),
-        ("blocks_of_a_sector", field_of(mended(), 8, 512)),
-        ("another_parent", field_of(mended(), 9, 0)),
-        ("a_parents_name_behind_the_end", field_of(mended(), 12, u64::MAX)),
-        ("a_parents_name_of_4_gib", field_of(mended(), 11, u64::MAX)),
-        ("a_block_over_the_table", table_entry_of(mended(), 2, 4)),
-        ("a_block_behind_the_end", table_entry_of(mended(), 2, 0xffff_fffe)),
+        ("good", mended(true).length(0)),
+        ("a_header_whose_checksum_is_wrong", mended(false).length(1).choice(1, SPOILS).u8(7).choice(3, 4).u64(17)),
+        ("no_difference", field(4, 3)),
+        ("fixed", field(4, 2)),
+        ("table_behind_the_end", field(5, 1 << 40)),
+        ("blocks_of_nothing", field(8, 0)),
+        ("blocks_of_a_sector", field(8, 512)),
+        ("another_parent", field(9, 0)),
+        ("a_parents_name_behind_the_end", field(12, u64::MAX)),
+        ("a_parents_name_of_4_gib", field(11, u64::MAX)),
+        ("a_block_over_the_table", table_entry(2, 4)),
+        ("a_block_behind_the_end", table_entry(2, 0xffff_fffe)),
+    ]
+}
+
+fn vhdxs() -> Vec<(&'static str, Seed)> {
+    vec![
+        ("good", mended(true).length(0)),
+        ("the_log_is_done_with", field(1, 0)),
+        ("a_log_of_4_gib", field(4, 0xfff0_0000)),
+        ("a_log_behind_the_end", field(5, 1 << 40)),
+        ("the_table_on_the_headers", field(7, 0)),
+        ("the_metadata_on_the_table", field(10, 3 << 20)),
+        ("metadata_outside_of_their_region", field(13, 0xffff_ffff)),
+        ("blocks_of_256_mib", field(18, 256 << 20)),
+        ("no_difference", field(19, 0)),
+        ("a_disk_of_64_tib", field(20, 64 << 40)),
+        ("sectors_of_4096", field(21, 4096)),
+        ("an_entry_longer_than_the_log", field(27, 0x7fff_f000)),
+        ("a_tail_nowhere", field(28, 4096)),
+        ("more_descriptors_than_there_is_room_for", field(30, 0xffff_ffff)),
+        ("the_file_was_longer", field(31, 1 << 40)),
+        ("the_file_is_to_be_longer", field(32, 1 << 40)),
+        ("zeros_without_end", field(33, 1 << 50)),
+        ("zeros_on_the_headers", field(34, 64 << 10)),
+        ("a_page_behind_the_end", field(36, 1 << 40)),
+        ("a_block_on_the_headers", table_entry(1, 6)),
+        ("a_block_behind_the_end", table_entry(1, 1 << 50 | 6)),
+        ("a_state_that_means_nothing", table_entry(1, 4)),
+    ]
+}
+
+fn qeds() -> Vec<(&'static str, Seed)> {
+    vec![
+        ("good", mended(true).length(0)),
+        ("clusters_of_nothing", field(0, 0)),
+        ("clusters_of_64_mib", field(0, 64 << 20)),
+        ("a_header_longer_than_the_file", field(2, 0xffff_ffff)),
+        ("features_to_come", field(3, 8)),
+        ("no_backing_file", field(3, 0)),
+        ("a_backing_file_that_is_not_raw", field(3, 1)),
+        ("l1_table_behind_the_end", field(6, 1 << 40)),
+        ("size_of_the_largest_disk", field(7, 1 << 30)),
+        ("a_name_behind_the_header", field(8, 4094)),
+        ("an_l2_table_on_the_l1_table", field(11, 4096)),
+        ("a_cluster_behind_the_end", table_entry(0, 1 << 40)),
+        ("a_cluster_within_a_cluster", table_entry(0, 4096 * 3 + 512)),
+    ]
+}
+
+fn parallels() -> Vec<(&'static str, Seed)> {
+    vec![
+        ("good", mended(true).length(0)),
+        ("clusters_of_nothing", field(5, 0)),
+        ("clusters_of_63_sectors", field(5, 63)),
+        ("a_table_longer_than_the_file", field(6, 0xffff_ffff)),
+        ("a_table_shorter_than_the_disk", field(6, 1)),
+        ("all_the_bytes_there_are", field(7, u64::MAX)),
+        ("not_closed", field(8, 0x746f_6e59)),
+        ("data_from_the_end_on", field(9, 0xffff_ffff)),
+        ("a_cluster_behind_the_end", table_entry(0, 0xffff_ffff)),
     ]
 }
 

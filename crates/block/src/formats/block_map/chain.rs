@@ -5,7 +5,7 @@ use super::image_file::ImageFile;
 use super::layer::{BlockMap, Layer};
 use super::parent_name::ParentNames;
 use super::{BlockMapFormat, BlockMapInfo, unusable};
-use crate::formats::{AllowedDirectories, ImageError, demand};
+use crate::formats::{AllowedDirectories, FileFormat, ImageError, Qcow2Disk, demand};
 use crate::{Disk, FileDisk, FileIdentity, FileOptions, Geometry, SEGMENTS_MAX, shown};
 use rustix::fs::fstat;
 use std::fs::File;
@@ -41,6 +41,16 @@ pub(super) enum Behind {
     Nothing,
     /// An image in the same format.
     Parent(Parent),
+    /// A raw disk, or an image in QEMU's formats.
+    Backing(Backing),
+}
+
+/// A file that an image calls by its name, as QEMU does.
+#[derive(Debug)]
+pub(super) struct Backing {
+    pub(super) name: String,
+    /// It says that it is raw.
+    pub(super) is_raw: bool,
 }
 
 /// An image that another is a difference from.
@@ -57,6 +67,7 @@ impl Behind {
         match self {
             Self::Nothing => None,
             Self::Parent(parent) => parent.names.shown().map(str::to_owned),
+            Self::Backing(backing) => Some(backing.name.clone()),
         }
     }
 }
@@ -67,6 +78,8 @@ struct Chain<'a> {
     allowed: &'a AllowedDirectories,
     layers: Vec<Layer>,
     below: Vec<Arc<dyn Disk>>,
+    /// Which of `below` is behind them all, and its path.
+    base: Option<(usize, PathBuf)>,
     /// An image that depends on itself never ends.
     seen: Vec<FileIdentity>,
     /// What the permission bits of all these files allow.
@@ -91,6 +104,7 @@ pub(super) fn open_in(
         allowed,
         layers: Vec::new(),
         below: Vec::new(),
+        base: None,
         seen: Vec::new(),
         permissions: 0o777,
         notes: Vec::new(),
@@ -109,8 +123,53 @@ impl Chain<'_> {
             match self.add_layer(file, &path, format)? {
                 Behind::Nothing => return Ok(()),
                 Behind::Parent(parent) => next = self.find(&path, &parent, format)?,
+                Behind::Backing(backing) => match self.open_backing(&path, &backing, format)? {
+                    Some(image) => next = image,
+                    None => return Ok(()),
+                },
             }
         }
+    }
+
+    /// Opens what is behind the image at `path`: as the base, unless it is an image in the same format.
+    ///
+    /// Where an image does not say that it is raw, it was something else when that was written; what, is believed if
+    /// the file's name and its contents say the same. A raw disk whose guest writes an image's header to it stays
+    /// refused.
+    fn open_backing(
+        &mut self,
+        path: &Path,
+        backing: &Backing,
+        format: BlockMapFormat,
+    ) -> Result<Option<(File, PathBuf)>, ImageError> {
+        let (file, base_path) = self.allowed.open(path, &backing.name, false)?;
+        let named = FileFormat::of_name(&base_path);
+        let is_what_it_is_called = FileFormat::of_file(&file).is_some_and(|found| found == named);
+        let word = named.filter(|_| is_what_it_is_called).map(|named| named.word);
+        let disk: Arc<dyn Disk> = match word {
+            _ if backing.is_raw => {
+                self.see(&file, &base_path)?;
+                FileDisk::lock(&file, &base_path, &self.options)?;
+                Arc::new(FileDisk::from_file(file, &self.options)?)
+            }
+            Some("qed") if format == BlockMapFormat::Qed => return Ok(Some((file, base_path))),
+            Some("qcow2") => {
+                let disk = Qcow2Disk::open_in(file, &base_path, &self.options, self.allowed)?;
+                self.permissions &= disk.permissions();
+                Arc::new(disk)
+            }
+            _ => {
+                let problem = format!(
+                    "has the backing file {:?}, but does not say that it is raw, and it is no qcow2 or QED image by both \
+                     its name and its contents",
+                    backing.name
+                );
+                return Err(unusable(path, problem));
+            }
+        };
+        self.base = Some((self.below.len(), base_path));
+        self.below.push(disk);
+        Ok(None)
     }
 
     /// Finds the parent of the image at `path`.
@@ -159,8 +218,8 @@ impl Chain<'_> {
         FileDisk::lock(&file, path, &self.options)?;
         let headers = file.try_clone().map_err(failed)?;
         let cached = FileDisk::from_file(file.try_clone().map_err(failed)?, &without_direct(&self.options))?;
-        let image_file = ImageFile::new(headers, path, cached.length_bytes());
-        let Opened { map, behind, note, .. } = format.read(&image_file)?;
+        let mut image_file = ImageFile::new(headers, path, cached.length_bytes());
+        let Opened { map, behind, note, .. } = format.read(&mut image_file)?;
         self.notes.extend(note.map(|note| format!("{}: {note}", shown(path))));
         // Data past the page cache, tables through it: the two must not meet in one page.
         let direct = self.options.direct && map.shape().align_bytes.is_multiple_of(PAGE_BYTES);
@@ -201,13 +260,13 @@ impl Chain<'_> {
         self.below.iter().for_each(|disk| demand(&mut geometry, &disk.geometry()));
         // Sizes are bounded where headers are read, so this cannot overflow.
         geometry.capacity_bytes = size_bytes.next_multiple_of(u64::from(geometry.logical_block_bytes));
-        Image::new(self.layers, self.below, None, geometry, self.permissions).noting(self.notes)
+        Image::new(self.layers, self.below, self.base, geometry, self.permissions).noting(self.notes)
     }
 }
 
 /// By which a difference from the image in `file` knows it.
 fn identity(file: &File, path: &Path, format: BlockMapFormat) -> Result<Id, ImageError> {
-    Ok(format.read(&ImageFile::of(file, path)?)?.identity)
+    Ok(format.read(&mut ImageFile::of(file, path)?)?.identity)
 }
 
 fn without_direct(options: &FileOptions) -> FileOptions {

@@ -19,6 +19,10 @@ impl<'a> Fields<'a> {
         self.0.starts_with(bytes)
     }
 
+    pub(super) fn le16(self, at: usize) -> Result<u16, String> {
+        self.bytes(at).map(u16::from_le_bytes)
+    }
+
     pub(super) fn le32(self, at: usize) -> Result<u32, String> {
         self.bytes(at).map(u32::from_le_bytes)
     }

@@ -37,6 +37,8 @@ pub(super) struct Image {
 pub(super) enum Place {
     /// It lies in a disk below, at an offset.
     There { index: usize, offset_bytes: u64 },
+    /// Some of it is in the log of an image, and would lie in its file at an offset: the worker knows what to do.
+    Logged { layer: usize, offset_bytes: u64 },
     /// It reads as zeros.
     Zeros,
     /// The image is damaged there.
@@ -50,6 +52,10 @@ pub(super) enum Place {
 enum Found {
     There {
         index: usize,
+        offset_bytes: u64,
+    },
+    Logged {
+        layer: usize,
         offset_bytes: u64,
     },
     /// `explicit`: the top image says so.
@@ -104,6 +110,12 @@ impl Image {
     /// Bytes of the disk; the geometry's capacity is this, rounded up to logical blocks.
     fn size_bytes(&self) -> u64 {
         self.layers.first().map_or(0, |top| top.shape.size_bytes)
+    }
+
+    /// The disk's logical block.
+    pub(super) fn sector_bytes(&self) -> u32 {
+        let own = self.layers.first().map(|top| top.shape.sector_bytes);
+        own.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(512)
     }
 
     /// Where the bytes from `offset` lie, and for how many at most `length` that holds. Takes no lock and reads no
@@ -169,6 +181,12 @@ impl Image {
                 Own::Damaged(problem) => Found::Damaged { layer: number, problem },
                 Own::There { offset_bytes } | Own::Partly { offset_bytes } => {
                     let end_bytes = layer.end_bytes();
+                    if let Some(logged) = layer.file.first_logged(offset_bytes..offset_bytes + length) {
+                        if logged.start == offset_bytes {
+                            return Ok((Found::Logged { layer: number, offset_bytes }, logged.end - offset_bytes));
+                        }
+                        length = logged.start - offset_bytes;
+                    }
                     if offset_bytes >= end_bytes {
                         return Ok((Found::Zeros { explicit: false }, length));
                     }
@@ -251,6 +269,12 @@ impl Image {
             }
         }
         Err(io::Error::new(io::ErrorKind::WouldBlock, "too many tables are looked at at once"))
+    }
+
+    /// Fills `bytes` with those from an offset of an image's file, as its log has them.
+    pub(super) fn read_logged(&self, layer: usize, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        let layer = self.layers.get(layer).ok_or(io::ErrorKind::InvalidInput)?;
+        layer.file.read(bytes, offset)
     }
 
     /// What is wrong where a map leads nowhere.
@@ -382,6 +406,7 @@ impl Found {
     fn place(self) -> Place {
         match self {
             Self::There { index, offset_bytes } => Place::There { index, offset_bytes },
+            Self::Logged { layer, offset_bytes } => Place::Logged { layer, offset_bytes },
             Self::Zeros { .. } => Place::Zeros,
             Self::Damaged { .. } => Place::Nowhere,
         }

@@ -1,10 +1,13 @@
 //! The file of an image, for its headers and tables. What queues carry does not pass through it.
 
+use super::fields::lies_within;
 use super::layer::SLICE_WORDS;
+use super::logged::Logged;
 use super::unusable;
 use crate::{FileDisk, FileOptions, ImageError};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +17,8 @@ pub(super) struct ImageFile {
     file: File,
     path: PathBuf,
     length_bytes: u64,
+    /// What is read in the place of what lies in the file.
+    logged: Option<Logged>,
 }
 
 impl ImageFile {
@@ -30,11 +35,26 @@ impl ImageFile {
 
     /// `length_bytes`: how long the file was when it was opened.
     pub(super) fn new(file: File, path: &Path, length_bytes: u64) -> Self {
-        Self { file, path: path.to_owned(), length_bytes }
+        Self { file, path: path.to_owned(), length_bytes, logged: None }
     }
 
     pub(super) fn length_bytes(&self) -> u64 {
         self.length_bytes
+    }
+
+    /// Where it ends when what its log holds is done, which may be behind its end.
+    pub(super) fn end_bytes(&self) -> u64 {
+        self.logged.as_ref().map_or(self.length_bytes, Logged::end_bytes)
+    }
+
+    /// From now on, this is read in the place of what lies in the file.
+    pub(super) fn put_in_front(&mut self, logged: Logged) {
+        self.logged = Some(logged);
+    }
+
+    /// The first part of a range that is not read from the file alone.
+    pub(super) fn first_logged(&self, range: Range<u64>) -> Option<Range<u64>> {
+        self.logged.as_ref()?.first_in(range)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -46,7 +66,25 @@ impl ImageFile {
     /// # Errors
     /// `UnexpectedEof` when they reach behind the file's end.
     pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(bytes, offset)
+        let Some(logged) = &self.logged else { return self.file.read_exact_at(bytes, offset) };
+        if !lies_within(offset, bytes.len() as u64, logged.end_bytes()) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // At most as many as there are bytes.
+        let there = self.length_bytes.saturating_sub(offset).min(bytes.len() as u64) as usize;
+        let (there, behind) = bytes.split_at_mut(there);
+        self.file.read_exact_at(there, offset)?;
+        behind.fill(0);
+        logged.change(bytes, offset);
+        Ok(())
+    }
+
+    /// Fills `words` with numbers of 64 bits, the lowest byte first.
+    ///
+    /// # Errors
+    /// As [`ImageFile::read`].
+    pub(super) fn read_le64(&self, words: &mut [u64], offset: u64) -> io::Result<()> {
+        self.read_words(words, offset, u64::from_le_bytes)
     }
 
     /// Fills `words` with numbers of 32 bits, the lowest byte first.
@@ -84,7 +122,7 @@ impl ImageFile {
     /// # Errors
     /// When they cannot be read; the error names the file.
     pub(super) fn read_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>, ImageError> {
-        let left = usize::try_from(self.length_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let left = usize::try_from(self.end_bytes().saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut bytes = vec![0; length.min(left)];
         let read = self.read(&mut bytes, offset);
         read.map(|()| bytes).map_err(|source| ImageError::System { action: "read", path: self.path.clone(), source })

@@ -213,7 +213,7 @@ impl Layer {
             return Meaning::Damaged("it does not begin where a block can");
         }
         match offset_bytes.checked_add(must_be_there) {
-            Some(end) if end <= self.end_bytes() && i64::try_from(offset_bytes).is_ok() => meaning,
+            Some(end) if end <= self.last_bytes() && i64::try_from(offset_bytes).is_ok() => meaning,
             _ => Meaning::Damaged("it reaches behind the end of the file"),
         }
     }
@@ -221,5 +221,10 @@ impl Layer {
     /// Where the file ends, of which the last sector counts as whole.
     pub(super) fn end_bytes(&self) -> u64 {
         self.file.length_bytes().next_multiple_of(512)
+    }
+
+    /// The same, when what its log holds is done.
+    fn last_bytes(&self) -> u64 {
+        self.file.end_bytes().next_multiple_of(512)
     }
 }

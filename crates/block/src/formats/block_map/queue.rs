@@ -34,6 +34,7 @@ struct Parked {
 #[derive(Clone, Copy)]
 struct Run {
     place: Place,
+    start_bytes: u64,
     length_bytes: u64,
 }
 
@@ -71,7 +72,7 @@ impl BlockMapSplit {
             if place == Place::Unknown {
                 break;
             }
-            let run = Run { place, length_bytes };
+            let run = Run { place, start_bytes: at, length_bytes };
             open = match open {
                 None => Some(run),
                 Some(before) if before.continues_in(&run) => {
@@ -101,9 +102,13 @@ impl BlockMapSplit {
             }
             Task::LookUp { range: at..end }
         };
-        let (memory, returns) = (Arc::clone(&self.memory), scatter.lend(slot));
-        worker.take(Job { task, slot, memory, returns });
+        self.lend(scatter, slot, task);
         Ok(())
+    }
+
+    fn lend(&self, scatter: &mut Scatter, slot: u16, task: Task) {
+        let (memory, returns) = (Arc::clone(&self.memory), scatter.lend(slot));
+        self.worker.take(Job { task, slot, memory, returns });
     }
 
     fn send(
@@ -125,6 +130,11 @@ impl BlockMapSplit {
                 scatter.send(slot, index, Operation::Read, offset_bytes, segments);
                 Ok(())
             }
+            Place::Logged { .. } => {
+                let task = Task::Read { offset_bytes: run.start_bytes, segments: segments.to_vec() };
+                self.lend(scatter, slot, task);
+                Ok(())
+            }
             Place::Zeros if segments.iter().all(|&segment| self.memory.zero(segment)) => Ok(()),
             Place::Zeros => Err(RequestError::BadSegment),
             Place::Nowhere | Place::Unknown => Err(RequestError::Os(libc::EIO)),
@@ -140,7 +150,8 @@ impl Run {
             (Place::There { index, offset_bytes }, Place::There { index: next_index, offset_bytes: next_offset }) => {
                 index == next_index && offset_bytes.checked_add(self.length_bytes) == Some(next_offset)
             }
-            (one, other) => one == other,
+            (Place::Zeros, Place::Zeros) => true,
+            _ => false,
         }
     }
 }

@@ -9,10 +9,12 @@ use super::layer::{BlockMap, Layer, Meaning, SLICE_WORDS, Shape, SliceBuffer};
 use super::queue::BlockMapSplit;
 use super::worker::Worker;
 use super::{BlockMapDisk, BlockMapFormat};
+use crate::specification::{DiskSpecification, OpenContext, OpenError, SessionSpecification};
 use crate::{
     AllowedDirectories, Completion, Disk, Engine, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap,
     Operation, Queue, Request, SEGMENTS_MAX, Segment,
 };
+use samples::vhdx_image::VhdxImage;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -216,4 +218,19 @@ fn presence_bits_are_counted_in_words() {
     ] {
         assert_eq!(presence(sector, sectors), wanted, "{sectors} from {sector}");
     }
+}
+
+#[test]
+fn an_image_says_what_its_disks_blocks_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.vhdx");
+    let image = VhdxImage { sector_bytes: 4096, ..VhdxImage::new(4 << 20, 1 << 20) };
+    fs::write(&path, image.bytes()).unwrap();
+    let connect = |_: &SessionSpecification| Err(OpenError::other("a session", "there are none here"));
+    let context = OpenContext { allow_dirs: &[], connect: &connect, file: None, read_only: true, note: &|_| () };
+    let blocks = |keys: &str| {
+        let named: DiskSpecification = format!("{}{keys}", path.display()).parse().unwrap();
+        named.open(&context).unwrap().disk.geometry().logical_block_bytes
+    };
+    assert_eq!((blocks(""), blocks(",block-size=512"), blocks(",block-size=8192")), (4096, 512, 8192));
 }

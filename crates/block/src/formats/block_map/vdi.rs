@@ -99,6 +99,7 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
         block_bytes: Some(map.block_bytes),
         subformat: if map.is_static { "static" } else { "dynamic" },
         parent: None,
+        is_dirty: false,
     };
     Ok(Opened { map: Box::new(map), info, behind: Behind::Nothing, identity: [0; 16], note: None })
 }

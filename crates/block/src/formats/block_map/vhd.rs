@@ -172,7 +172,7 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
         if !lies_within(0, size_bytes, file.length_bytes().saturating_sub(SECTOR_BYTES)) {
             return Err(file.unusable(format!("is damaged: its disk of {size_bytes} bytes is not all in the file")));
         }
-        let info = BlockMapInfo { size_bytes, block_bytes: None, subformat: "fixed", parent: None };
+        let info = BlockMapInfo { size_bytes, block_bytes: None, subformat: "fixed", parent: None, is_dirty: false };
         return Ok(Opened { map: Box::new(Fixed { size_bytes }), info, behind: Behind::Nothing, identity, note });
     }
     let bytes = file.read_up_to(footer.header_offset, HEADER_BYTES)?;
@@ -194,6 +194,7 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
         block_bytes: Some(header.block_bytes),
         subformat: if is_differencing { "differencing" } else { "dynamic" },
         parent: behind.name(),
+        is_dirty: false,
     };
     Ok(Opened { map: Box::new(map), info, behind, identity, note })
 }

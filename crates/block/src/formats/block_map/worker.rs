@@ -139,6 +139,12 @@ impl Shared {
                     let bytes = read_bytes(&**below, offset_bytes..offset_bytes.saturating_add(length_bytes));
                     copy_to(memory, &piece, &bytes.map_err(|error| errno_of(&error))?)?;
                 }
+                Place::Logged { layer, offset_bytes } => {
+                    let mut bytes = vec![0; length_bytes as usize];
+                    let read = self.image.read_logged(layer, &mut bytes, offset_bytes);
+                    read.map_err(|error| errno_of(&error))?;
+                    copy_to(memory, &piece, &bytes)?;
+                }
                 Place::Zeros if piece.iter().all(|&segment| memory.zero(segment)) => {}
                 Place::Zeros => return Err(RequestError::BadSegment),
                 Place::Nowhere | Place::Unknown => return Err(RequestError::Os(libc::EIO)),

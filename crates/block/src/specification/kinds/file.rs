@@ -36,8 +36,16 @@ pub(in crate::specification) struct FileSpecification {
     pub(in crate::specification) lock: bool,
 }
 
-/// The disk on a file, bytes in a raw one, and what the permission bits of all its files allow.
-type OnFile = (Arc<dyn Disk>, Option<u64>, u32);
+/// The disk on a file.
+struct OnFile {
+    disk: Arc<dyn Disk>,
+    /// Bytes in a raw one.
+    length_bytes: Option<u64>,
+    /// What the permission bits of all its files allow.
+    permissions: u32,
+    /// The logical block that an image says its disk has.
+    sector_bytes: Option<u32>,
+}
 
 /// A file that was opened, is what it is called, and is locked.
 pub(in crate::specification) struct Taken {
@@ -99,19 +107,19 @@ impl DiskKind for FileSpecification {
         let options = self.options(read_only);
         let Taken { file, format, unfinished } = self.take(read_only, context)?;
         let opened = |options: &FileOptions| self.open_in(&file, format, options, context);
-        let ((disk, length_bytes, permissions), unfinished) = match unfinished {
+        let (OnFile { disk, length_bytes, permissions, sector_bytes }, unfinished) = match unfinished {
             None => (opened(&options)?, None),
             Some(change) if read_only => {
-                let (base, length_bytes, permissions) = opened(&options)?;
+                let base = opened(&options)?;
                 let unfinished = change.path().to_owned();
-                ((change.shown_on(base)?, length_bytes, permissions), Some(unfinished))
+                (OnFile { disk: change.shown_on(base.disk)?, ..base }, Some(unfinished))
             }
             Some(change) => {
                 self.complete(change, &file, format, context)?;
                 (opened(&options)?, None)
             }
         };
-        Ok(OnBackend { disk, length_bytes, file: Some(file), permissions: Some(permissions), unfinished })
+        Ok(OnBackend { disk, length_bytes, file: Some(file), permissions: Some(permissions), unfinished, sector_bytes })
     }
 
     /// As the header of an image on top of this one names it: by a path that does not depend on where that image lies.
@@ -184,8 +192,8 @@ impl FileSpecification {
     ) -> Result<(), OpenError> {
         // Whatever the specification says of flushes: the journal goes when the image is stable.
         let options = FileOptions { cache_unsafe: false, ..self.options(false) };
-        let (base, ..) = self.open_in(file, format, &options, context)?;
-        Ok(change.complete(base, format == Format::Qcow2)?)
+        let base = self.open_in(file, format, &options, context)?;
+        Ok(change.complete(base.disk, format == Format::Qcow2)?)
     }
 
     /// The disk on this file, what is known of its length, and what the permission bits of all its files allow.
@@ -200,27 +208,33 @@ impl FileSpecification {
         let handle = file.file().try_clone().map_err(failed)?;
         let permissions = file.permissions().map_err(failed)?;
         let allowed = || AllowedDirectories::new(context.allow_dirs);
+        let on = |disk: Arc<dyn Disk>, own: u32| OnFile {
+            disk,
+            length_bytes: None,
+            permissions: permissions & own,
+            sector_bytes: None,
+        };
         Ok(match format {
             Format::Raw => {
                 let disk = FileDisk::on_opened(handle, &self.path, options)?;
                 let length_bytes = disk.length_bytes();
-                (Arc::new(disk), Some(length_bytes), permissions)
+                OnFile { length_bytes: Some(length_bytes), ..on(Arc::new(disk), permissions) }
             }
             Format::Qcow2 => {
                 let disk = Qcow2Disk::open_in(handle, &self.path, options, &allowed()?)?;
-                let permissions = permissions & disk.permissions();
-                (Arc::new(disk), None, permissions)
+                let own = disk.permissions();
+                on(Arc::new(disk), own)
             }
             Format::Vmdk => {
                 let disk = VmdkDisk::open_in(&handle, &self.path, options, &allowed()?)?;
-                let permissions = permissions & disk.permissions();
-                (Arc::new(disk), None, permissions)
+                let own = disk.permissions();
+                on(Arc::new(disk), own)
             }
             Format::BlockMap(format) => {
                 let disk = BlockMapDisk::open_in(handle, &self.path, format, options, &allowed()?)?;
                 disk.notes().iter().for_each(|note| (context.note)(note));
-                let permissions = permissions & disk.permissions();
-                (Arc::new(disk), None, permissions)
+                let (own, sector_bytes) = (disk.permissions(), Some(disk.sector_bytes()));
+                OnFile { sector_bytes, ..on(Arc::new(disk), own) }
             }
         })
     }

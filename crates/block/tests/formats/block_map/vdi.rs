@@ -31,7 +31,13 @@ fn it_says_what_it_is() {
     let (_directory, path) = directory();
     image(&path);
     let info = |path: &Path| BlockMapInfo::of(&OpenedFile::open(path, true).unwrap(), VDI).unwrap();
-    let wanted = BlockMapInfo { size_bytes: 3 * MIB - 512, block_bytes: Some(MIB), subformat: "dynamic", parent: None };
+    let wanted = BlockMapInfo {
+        size_bytes: 3 * MIB - 512,
+        block_bytes: Some(MIB),
+        subformat: "dynamic",
+        parent: None,
+        is_dirty: false,
+    };
     assert_eq!(info(&path.join("image")), wanted);
 }
 

@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 /// What is found and said, and the exit status, are qemu-img's: 0 when the image is in order, 1 when it could not be
 /// checked, 2 when it is damaged (and, as with every command, on wrong usage), 3 when clusters are leaked, 63 for what
 /// cannot be checked: a raw image is nothing but the disk. One cluster with two uses is damage here even where its
-/// refcount knows. Of a VMDK, it is checked that its files are there and long enough; of VDI and VHD, that every
-/// entry of the table leads to where a block can be.
+/// refcount knows. Of a VMDK, it is checked that its files are there and long enough; of formats that are only read,
+/// that every entry of the table leads to where a block can be.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Image: a file name.

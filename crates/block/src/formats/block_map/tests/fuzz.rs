@@ -3,15 +3,31 @@
 use super::samples::{self, Sample};
 use super::*;
 use bolero::TypeGenerator;
+use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
+use std::sync::PoisonError;
 use tempfile::TempDir;
 
 /// Something else at a place.
 #[derive(Clone, Debug, TypeGenerator)]
 enum Spoil {
-    Byte { offset: u32, value: u8 },
-    Field { index: u8, value: Value },
-    Entry { index: u8, value: Value },
-    Truncate { length: u32 },
+    /// In one of the pages that hold something.
+    Byte {
+        page: u8,
+        offset: u16,
+        value: u8,
+    },
+    Field {
+        index: u8,
+        value: Value,
+    },
+    Entry {
+        index: u8,
+        value: Value,
+    },
+    Truncate {
+        length: u32,
+    },
 }
 
 /// A number, more likely than not one where something ends.
@@ -38,30 +54,94 @@ impl Value {
     }
 }
 
-fn spoiled(sample: &Sample, spoils: &[Spoil], is_mended: bool) -> Vec<u8> {
-    let mut bytes = sample.bytes.clone();
-    for spoil in spoils {
-        match spoil {
-            Spoil::Byte { offset, value } if !bytes.is_empty() => {
-                let at = *offset as usize % bytes.len();
-                bytes[at] = *value;
+/// Whether checksums are made right, and what is spoiled.
+type Input = (bool, Vec<Spoil>);
+
+/// An image that is spoiled and put right again and again, for which no more is written than what differs.
+struct Spoiler {
+    sample: Sample,
+    directory: TempDir,
+    file: File,
+    bytes: Vec<u8>,
+    /// Pages that hold something.
+    pages: Vec<usize>,
+    touched: BTreeSet<usize>,
+}
+
+const PAGE_BYTES: usize = 4096;
+
+impl Spoiler {
+    fn of(sample: Sample) -> Self {
+        let directory = directory();
+        let path = directory.path().join("image");
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+        let bytes = sample.bytes.clone();
+        let holds = |page: &usize| bytes[page * PAGE_BYTES..].iter().take(PAGE_BYTES).any(|&byte| byte != 0);
+        let pages: Vec<_> = (0..bytes.len().div_ceil(PAGE_BYTES)).filter(holds).collect();
+        let touched = pages.iter().copied().collect();
+        let mut spoiler = Self { sample, directory, file, bytes, pages, touched };
+        spoiler.write(spoiler.bytes.len());
+        spoiler
+    }
+
+    /// Writes what was touched, of a file of `length` bytes.
+    fn write(&mut self, length: usize) {
+        self.file.set_len(length as u64).unwrap();
+        for page in &self.touched {
+            let range = page * PAGE_BYTES..((page + 1) * PAGE_BYTES).min(length);
+            if !range.is_empty() {
+                self.file.write_all_at(&self.bytes[range.clone()], range.start as u64).unwrap();
             }
-            Spoil::Byte { .. } => {}
-            Spoil::Field { index, value } => {
-                let field = sample.fields[usize::from(*index) % sample.fields.len()];
-                sample.put(&mut bytes, field, value.number());
-            }
-            Spoil::Entry { index, value } => {
-                let (table, width) = sample.table;
-                sample.put(&mut bytes, (table + usize::from(*index % 32) * width, width), value.number());
-            }
-            Spoil::Truncate { length } => bytes.truncate(*length as usize % (sample.bytes.len() + 1)),
         }
     }
-    if is_mended {
-        (sample.mend)(&mut bytes);
+
+    /// A number in the place of another. Where there is no such place, nothing happens.
+    fn put(&mut self, (at, width): (usize, usize), value: u64) {
+        let Some(place) = self.bytes.get_mut(at..at + width) else { return };
+        let number = value.to_le_bytes();
+        place.copy_from_slice(&number[..width]);
+        if self.sample.is_big_endian {
+            place.reverse();
+        }
+        self.touched.extend(at / PAGE_BYTES..=(at + width - 1) / PAGE_BYTES);
     }
-    bytes
+
+    fn spoil(&mut self, spoils: &[Spoil], is_mended: bool) {
+        self.touched.clear();
+        let whole = self.bytes.len();
+        let mut length = whole;
+        for spoil in spoils {
+            match spoil {
+                Spoil::Byte { page, offset, value } => {
+                    let page = self.pages[usize::from(*page) % self.pages.len()];
+                    self.put((page * PAGE_BYTES + usize::from(*offset) % PAGE_BYTES, 1), u64::from(*value));
+                }
+                Spoil::Field { index, value } => {
+                    let field = self.sample.fields[usize::from(*index) % self.sample.fields.len()];
+                    self.put(field, value.number());
+                }
+                Spoil::Entry { index, value } => {
+                    let (table, width) = self.sample.table;
+                    self.put((table + usize::from(*index % 32) * width, width), value.number());
+                }
+                Spoil::Truncate { length: shorter } => length = length.min(*shorter as usize % (whole + 1)),
+            }
+        }
+        if is_mended {
+            (self.sample.mend)(&mut self.bytes);
+            self.touched.extend(self.sample.mended.iter().map(|at| at / PAGE_BYTES));
+        }
+        self.write(length);
+        use_it(&self.directory.path().join("image"), self.sample.format);
+        for page in &self.touched {
+            let range = page * PAGE_BYTES..((page + 1) * PAGE_BYTES).min(whole);
+            self.bytes[range.clone()].copy_from_slice(&self.sample.bytes[range]);
+        }
+        if length < whole {
+            self.touched.extend(self.pages.iter().filter(|page| (*page + 1) * PAGE_BYTES > length));
+        }
+        self.write(whole);
+    }
 }
 
 /// Whatever is wrong with it: what is said is a sentence, and nothing else happens.
@@ -123,17 +203,16 @@ fn use_it(path: &Path, format: BlockMapFormat) {
 fn directory() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("base"), samples::vhd_base().bytes).unwrap();
+    fs::write(directory.path().join("base.vhdx"), samples::vhdx_base().bytes).unwrap();
     directory
-}
-
-fn neither_panics_nor_hangs(sample: &Sample, path: &Path, spoils: &[Spoil], is_mended: bool) {
-    fs::write(path, spoiled(sample, spoils, is_mended)).unwrap();
-    use_it(path, sample.format);
 }
 
 #[test]
 fn samples_are_in_order() {
-    for sample in [samples::vdi(), samples::vhd_base(), samples::vhd()] {
+    let vhds = [samples::vhd_base(), samples::vhd()];
+    let vhdxs = [samples::vhdx_base(), samples::vhdx()];
+    let all = [samples::vdi(), samples::qed(), samples::parallels()].into_iter().chain(vhds).chain(vhdxs);
+    for sample in all {
         let directory = directory();
         let path = directory.path().join("image");
         fs::write(&path, &sample.bytes).unwrap();
@@ -149,18 +228,40 @@ fn samples_are_in_order() {
 
 #[test]
 fn fuzz_a_spoiled_vdi_neither_panics_nor_hangs() {
-    let (directory, sample) = (directory(), samples::vdi());
-    let path = directory.path().join("image");
-    blockyard_fuzz::check!(500).with_type::<Vec<Spoil>>().for_each(|spoils| {
-        neither_panics_nor_hangs(&sample, &path, spoils, true);
+    let spoiler = Mutex::new(Spoiler::of(samples::vdi()));
+    blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(is_mended, spoils)| {
+        spoiler.lock().unwrap_or_else(PoisonError::into_inner).spoil(spoils, *is_mended);
     });
 }
 
 #[test]
 fn fuzz_a_spoiled_vhd_neither_panics_nor_hangs() {
-    let (directory, sample) = (directory(), samples::vhd());
-    let path = directory.path().join("image");
-    blockyard_fuzz::check!(500).with_type::<(bool, Vec<Spoil>)>().for_each(|(is_mended, spoils)| {
-        neither_panics_nor_hangs(&sample, &path, spoils, *is_mended);
+    let spoiler = Mutex::new(Spoiler::of(samples::vhd()));
+    blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(is_mended, spoils)| {
+        spoiler.lock().unwrap_or_else(PoisonError::into_inner).spoil(spoils, *is_mended);
+    });
+}
+
+#[test]
+fn fuzz_a_spoiled_vhdx_neither_panics_nor_hangs() {
+    let spoiler = Mutex::new(Spoiler::of(samples::vhdx()));
+    blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(is_mended, spoils)| {
+        spoiler.lock().unwrap_or_else(PoisonError::into_inner).spoil(spoils, *is_mended);
+    });
+}
+
+#[test]
+fn fuzz_a_spoiled_qed_neither_panics_nor_hangs() {
+    let spoiler = Mutex::new(Spoiler::of(samples::qed()));
+    blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(is_mended, spoils)| {
+        spoiler.lock().unwrap_or_else(PoisonError::into_inner).spoil(spoils, *is_mended);
+    });
+}
+
+#[test]
+fn fuzz_a_spoiled_parallels_neither_panics_nor_hangs() {
+    let spoiler = Mutex::new(Spoiler::of(samples::parallels()));
+    blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(is_mended, spoils)| {
+        spoiler.lock().unwrap_or_else(PoisonError::into_inner).spoil(spoils, *is_mended);
     });
 }

@@ -3,8 +3,15 @@
 #[path = "../../../../tests/formats/block_map/vhd_image.rs"]
 mod vhd_image;
 
+#[path = "../../../../tests/formats/block_map/vhdx_image.rs"]
+pub(super) mod vhdx_image;
+
 use super::BlockMapFormat;
 use vhd_image::{Sectors, VhdImage, set_checksum, utf16};
+use vhdx_image::{
+    ALL, Change, HEADER_OFFSETS, LOG_OFFSET, LogEntry, METADATA_OFFSET, REGION_TABLE_OFFSETS, TABLE_OFFSET, VhdxImage,
+    guid,
+};
 
 /// An image, and what of it is worth spoiling.
 pub(super) struct Sample {
@@ -17,18 +24,8 @@ pub(super) struct Sample {
     pub(super) is_big_endian: bool,
     /// Makes checksums right.
     pub(super) mend: fn(&mut [u8]),
-}
-
-impl Sample {
-    /// A number in the place of a header's or a table's. Where there is none any more, nothing happens.
-    pub(super) fn put(&self, bytes: &mut [u8], (at, width): (usize, usize), value: u64) {
-        let Some(place) = bytes.get_mut(at..at + width) else { return };
-        let number = value.to_le_bytes();
-        place.copy_from_slice(&number[..width]);
-        if self.is_big_endian {
-            place.reverse();
-        }
-    }
+    /// Where it writes.
+    pub(super) mended: Vec<usize>,
 }
 
 fn put32(bytes: &mut [u8], at: usize, value: u32) {
@@ -75,7 +72,15 @@ pub(super) fn vdi() -> Sample {
         (424, 8),
         (440, 8),
     ];
-    Sample { format: BlockMapFormat::Vdi, bytes, fields, table: (512, 4), is_big_endian: false, mend: |_| () }
+    Sample {
+        format: BlockMapFormat::Vdi,
+        bytes,
+        fields,
+        table: (512, 4),
+        is_big_endian: false,
+        mend: |_| (),
+        mended: vec![],
+    }
 }
 
 /// 16 blocks of 4 KiB in a difference, of which two lie in the file, each in part. What it is a difference from is not
@@ -116,7 +121,9 @@ fn vhd_of(kind: u32) -> Sample {
             bytes.copy_within(..512, end);
         }
     };
-    Sample { format: BlockMapFormat::Vhd, bytes: image.bytes(), fields, table, is_big_endian: true, mend }
+    let bytes = image.bytes();
+    let mended = vec![0, bytes.len() - 512];
+    Sample { format: BlockMapFormat::Vhd, bytes, fields, table, is_big_endian: true, mend, mended }
 }
 
 pub(super) fn vhd() -> Sample {
@@ -126,4 +133,149 @@ pub(super) fn vhd() -> Sample {
 /// What [`vhd`] is a difference from.
 pub(super) fn vhd_base() -> Sample {
     vhd_of(3)
+}
+
+const PARENT_ID: &str = "{83ed0ec3-24c8-49a6-a959-5e4bf1288bfb}";
+
+/// What [`vhdx`] is a difference from: a block of four.
+pub(super) fn vhdx_base() -> Sample {
+    let image = VhdxImage {
+        blocks: vec![(2, 6, ALL, vec![7; 1 << 20])],
+        data_write_id: guid(PARENT_ID),
+        ..VhdxImage::new(4 << 20, 1 << 20)
+    };
+    vhdx_of(&image)
+}
+
+/// A difference with a block of which some sectors are there, and a page of its table in the log.
+pub(super) fn vhdx() -> Sample {
+    let locator = vec![
+        ("parent_linkage".to_owned(), PARENT_ID.to_owned()),
+        ("relative_path".to_owned(), ".\\\\base.vhdx".to_owned()),
+    ];
+    let is_there: Sectors = |sector| sector % 3 == 0;
+    let mut block = vec![0; 1 << 20];
+    block[..8192].fill(9);
+    let image =
+        VhdxImage { flags: 2, locator, blocks: vec![(1, 7, is_there, block)], ..VhdxImage::new(4 << 20, 1 << 20) };
+    let bytes = image.bytes();
+    let page = bytes[TABLE_OFFSET..][..4096].to_vec();
+    let changes = vec![
+        Change::Zeros { offset: METADATA_OFFSET as u64 + (512 << 10), length: 8192 },
+        Change::Page { offset: TABLE_OFFSET as u64, bytes: page },
+    ];
+    let length = bytes.len() as u64;
+    let entry = LogEntry { sequence: 3, tail: 0, log_id: [3; 16], flushed_bytes: length, last_bytes: length, changes };
+    vhdx_of(&VhdxImage { log_id: [3; 16], log: entry.bytes(), ..image })
+}
+
+fn vhdx_of(image: &VhdxImage) -> Sample {
+    const LATER: usize = HEADER_OFFSETS[1];
+    const REGIONS: usize = REGION_TABLE_OFFSETS[0];
+    const ITEMS: usize = METADATA_OFFSET + (64 << 10);
+    // The later header's; the region table's; those of the first items, and the items; the log entry's and its
+    // changes'.
+    let fields = &[
+        (LATER + 8, 8),
+        (LATER + 48, 8),
+        (LATER + 64, 2),
+        (LATER + 66, 2),
+        (LATER + 68, 4),
+        (LATER + 72, 8),
+        (REGIONS + 8, 4),
+        (REGIONS + 32, 8),
+        (REGIONS + 40, 4),
+        (REGIONS + 44, 4),
+        (REGIONS + 64, 8),
+        (REGIONS + 72, 4),
+        (METADATA_OFFSET + 10, 2),
+        (METADATA_OFFSET + 48, 4),
+        (METADATA_OFFSET + 52, 4),
+        (METADATA_OFFSET + 56, 4),
+        (METADATA_OFFSET + 80, 4),
+        (METADATA_OFFSET + 212, 4),
+        (ITEMS, 4),
+        (ITEMS + 4, 4),
+        (ITEMS + 4096, 8),
+        (ITEMS + 3 * 4096, 4),
+        (ITEMS + 5 * 4096 + 18, 2),
+        (ITEMS + 5 * 4096 + 20, 4),
+        (ITEMS + 5 * 4096 + 24, 4),
+        (ITEMS + 5 * 4096 + 28, 2),
+        (ITEMS + 5 * 4096 + 30, 2),
+        (LOG_OFFSET + 8, 4),
+        (LOG_OFFSET + 12, 4),
+        (LOG_OFFSET + 16, 8),
+        (LOG_OFFSET + 24, 4),
+        (LOG_OFFSET + 48, 8),
+        (LOG_OFFSET + 56, 8),
+        (LOG_OFFSET + 72, 8),
+        (LOG_OFFSET + 80, 8),
+        (LOG_OFFSET + 88, 8),
+        (LOG_OFFSET + 112, 8),
+        (LOG_OFFSET + 120, 8),
+    ];
+    let mend = |bytes: &mut [u8]| {
+        for (offset, length) in [(LATER, 4096), (REGIONS, 64 << 10)] {
+            vhdx_image::set_checksum(&mut bytes[offset..][..length]);
+        }
+        let length = u32::from_le_bytes(bytes[LOG_OFFSET + 8..][..4].try_into().unwrap()) as usize;
+        if (8..=1 << 20).contains(&length) && bytes[LOG_OFFSET..].starts_with(b"loge") {
+            vhdx_image::set_checksum(&mut bytes[LOG_OFFSET..][..length]);
+        }
+    };
+    let table = (if image.log.is_empty() { TABLE_OFFSET } else { LOG_OFFSET + 4096 }, 8);
+    let mended = vec![LATER, REGIONS, LOG_OFFSET];
+    Sample { format: BlockMapFormat::Vhdx, bytes: image.bytes(), fields, table, is_big_endian: false, mend, mended }
+}
+
+/// 16 clusters of 4 KiB, of which three lie in the file and one is zeros; the first is cut off.
+pub(super) fn qed() -> Sample {
+    let mut bytes = vec![0; 5 * 4096 + 1024];
+    bytes[..4].copy_from_slice(b"QED\0");
+    // Clusters, tables and header; the L1 table; the disk; the backing file's name.
+    for (at, value) in [(4, 4096), (8, 1), (12, 1), (16, 5), (40, 4096), (48, 64 << 10), (56, 64), (60, 4)] {
+        put32(&mut bytes, at, value);
+    }
+    bytes[64..68].copy_from_slice(b"base");
+    put32(&mut bytes, 4096, 8192);
+    for (cluster, entry) in [(0, 5 * 4096), (1, 1), (4, 3 * 4096), (5, 4 * 4096)] {
+        put32(&mut bytes, 8192 + cluster * 8, entry);
+    }
+    for (n, byte) in bytes[3 * 4096..].iter_mut().enumerate() {
+        *byte = (n / 512) as u8 + 1;
+    }
+    let fields = &[
+        (4, 4),
+        (8, 4),
+        (12, 4),
+        (16, 8),
+        (24, 8),
+        (32, 8),
+        (40, 8),
+        (48, 8),
+        (56, 4),
+        (60, 4),
+        (64, 8),
+        (4096, 8),
+        (4104, 8),
+    ];
+    let format = BlockMapFormat::Qed;
+    Sample { format, bytes, fields, table: (8192, 8), is_big_endian: false, mend: |_| (), mended: vec![] }
+}
+
+/// 16 clusters of 4 KiB, of which three lie in the file.
+pub(super) fn parallels() -> Sample {
+    let mut bytes = vec![0; 4 * 4096];
+    bytes[..16].copy_from_slice(b"WithouFreSpacExt");
+    for (at, value) in [(16, 2), (28, 8), (32, 16), (36, 128), (44, 0x312e_3276), (48, 8), (64, 1), (68, 3), (80, 2)] {
+        put32(&mut bytes, at, value);
+    }
+    for (n, byte) in bytes[4096..].iter_mut().enumerate() {
+        *byte = (n / 512) as u8 + 1;
+    }
+    let fields =
+        &[(0, 8), (8, 8), (16, 4), (20, 4), (24, 4), (28, 4), (32, 4), (36, 8), (44, 4), (48, 4), (52, 4), (56, 8)];
+    let format = BlockMapFormat::Parallels;
+    Sample { format, bytes, fields, table: (64, 4), is_big_endian: false, mend: |_| (), mended: vec![] }
 }
