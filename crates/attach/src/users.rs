@@ -46,11 +46,9 @@ impl Listeners {
                 thread::sleep(PAUSE);
                 continue;
             };
-            let is_shared = |users: &[User]| users.iter().filter(|user| user.uses).count() > 1;
-            let was_shared = is_shared(&users);
             // From the last on, as one that is gone is taken out.
-            heard.into_iter().rev().for_each(|index| hear(&mut users, index, sessions));
-            if was_shared && !is_shared(&users) {
+            heard.iter().rev().for_each(|&index| hear(&mut users, index, sessions));
+            if !heard.is_empty() && users.iter().filter(|user| user.uses).count() < 2 {
                 sessions.end_sharing();
             }
             if session {
@@ -100,9 +98,10 @@ fn hear(users: &mut Vec<User>, index: usize, sessions: &Sessions) {
         Ok((_, 1)) if word[0] == ENTER => {
             users[index].uses = true;
             let others = users.iter().enumerate().any(|(other, user)| other != index && user.uses);
+            // Whoever has not taken earlier answers is not waited for.
             let answered = sessions
                 .make_room(others)
-                .and_then(|()| Ok(send(&users[index].stream, &[ENTERED], SendFlags::NOSIGNAL)?));
+                .and_then(|()| Ok(send(&users[index].stream, &[ENTERED], SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?));
             if answered.is_err() {
                 users.swap_remove(index);
             }

@@ -395,6 +395,23 @@ with c.ThreadPoolExecutor(16) as pool: print(all(pool.map(ok, list(range(1, 256)
     assert_eq!(run(piped(Command::new("sh").args(["-c", &script, many]))).succeeded().stdout, "64\n");
 }
 
+/// A program that says what none says to whoever serves it harms nobody else.
+#[test]
+fn who_says_too_much_is_heard_no_more() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 30);
+    let program = "import os, socket, subprocess
+path = os.environ['BLOCKYARD_ATTACH'].split('=/disk')[0].removeprefix('session:') + '.users'
+users = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+for user in users: user.connect(path)
+for words in b'+' * 2000, bytes(2000), b'-+' * 1000:
+    for user in users:
+        try: user.sendall(words)
+        except OSError: pass
+subprocess.run(['dd', 'if=/disk', 'of=/dev/null', 'bs=64k'], timeout=60, check=True, capture_output=True)";
+    run_without_leftovers(&mut on_disk(&disk, ["/usr/bin/python3", "-c", program])).succeeded();
+}
+
 /// What other threads get while one begins to use a disk is theirs, to use, to close and to hand to children.
 #[test]
 fn descriptors_of_other_threads_are_left_alone() {
