@@ -286,3 +286,70 @@ fn partition_tables_that_contradict_themselves() {
         ends(&output.into(), Badly, &format!("ls in the guest, {what}"));
     }
 }
+
+/// Where numbers of a header lie, and how they are written.
+struct Numbers {
+    format: &'static str,
+    options: &'static str,
+    is_big_endian: bool,
+    places: &'static [usize],
+}
+
+/// Those of which the rest follows: sizes, and where tables and data lie.
+const NUMBERS: [Numbers; 5] = [
+    Numbers {
+        format: "vdi",
+        options: "static=off",
+        is_big_endian: false,
+        places: &[340, 344, 368, 372, 376, 384, 512],
+    },
+    Numbers { format: "vpc", options: "force_size=on", is_big_endian: true, places: &[528, 532, 540, 544, 1536, 1540] },
+    Numbers {
+        format: "vhdx",
+        options: "block_size=1M",
+        is_big_endian: false,
+        places: &[0x3_0008, 0x3_0020, 0x3_0028, 0x10_0000, 0x20_0000, 0x20_0008, 0x21_0000, 0x30_0000, 0x30_0004],
+    },
+    Numbers {
+        format: "qed",
+        options: "cluster_size=64k",
+        is_big_endian: false,
+        places: &[4, 8, 12, 16, 40, 44, 48, 52],
+    },
+    Numbers {
+        format: "parallels",
+        options: "cluster_size=64k",
+        is_big_endian: false,
+        places: &[28, 32, 36, 40, 48, 64, 68],
+    },
+];
+
+#[test]
+fn images_of_other_hypervisors_with_numbers_that_cannot_be() {
+    let yard = Yard::new();
+    fs::write(yard.path("disk.img"), random_bytes(4 * MIB, 5)).unwrap();
+    for Numbers { format, options, is_big_endian, places } in NUMBERS {
+        let arguments = ["convert", "-f", "raw", "-O", format, "-o", options, "disk.img", "good"];
+        let status = Command::new("qemu-img").args(arguments).current_dir(yard.path("")).status().unwrap();
+        assert!(status.success());
+        let good = fs::read(yard.path("good")).unwrap();
+        let name = format!("bad,format={format}");
+        for &at in places {
+            for number in [0, 1, u32::MAX - 1, u32::MAX] {
+                let mut bytes = good.clone();
+                put(&mut bytes, at, &if is_big_endian { number.to_be_bytes() } else { number.to_le_bytes() });
+                fs::write(yard.path("bad"), bytes).unwrap();
+                let what = format!("{number} at {at} of {format}");
+                ends(&image(&yard, &["info", &name]), Well, &format!("info: {what}"));
+                ends(&image(&yard, &["convert", &name, "out.img"]), Any, &format!("convert: {what}"));
+                let _ = fs::remove_file(yard.path("out.img"));
+                assert!(matches!(image(&yard, &["check", &name]).code, Some(0..=2)), "check: {what}");
+            }
+        }
+        for length in [0, 1, 63, 64, 511, 512, good.len() / 2, good.len() - 1] {
+            fs::write(yard.path("bad"), &good[..length]).unwrap();
+            ends(&image(&yard, &["convert", &name, "out.img"]), Any, &format!("{length} bytes of {format}"));
+            let _ = fs::remove_file(yard.path("out.img"));
+        }
+    }
+}

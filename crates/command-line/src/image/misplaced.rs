@@ -1,6 +1,7 @@
 //! An image that is not where commands expect it.
 
 use super::named_image;
+use blockyard_block::specification::Format;
 use blockyard_block::{FileFormat, printable, shell_word};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -48,7 +49,8 @@ fn says_more_than_a_file(word: &str) -> bool {
 }
 
 fn is_named_like_an_image(path: &Path) -> bool {
-    path.extension().is_some_and(|end| ["img", "raw", "qcow2", "vmdk"].iter().any(|own| end == *own))
+    let is_raw = path.extension().is_some_and(|end| end == "img" || end == "raw");
+    is_raw || FileFormat::of_name(path).is_some_and(|format| format.word.parse::<Format>().is_ok())
 }
 
 /// By its beginning, or else by its name: only for advice, nothing is opened by this.

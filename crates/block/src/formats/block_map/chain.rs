@@ -2,7 +2,7 @@
 
 use super::image::Image;
 use super::image_file::ImageFile;
-use super::layer::{BlockMap, Layer};
+use super::layer::{BlockMap, Layer, Shape};
 use super::parent_name::ParentNames;
 use super::{BlockMapFormat, BlockMapInfo, unusable};
 use crate::formats::{AllowedDirectories, FileFormat, ImageError, Qcow2Disk, demand};
@@ -221,8 +221,10 @@ impl Chain<'_> {
         let mut image_file = ImageFile::new(headers, path, cached.length_bytes());
         let Opened { map, behind, note, .. } = format.read(&mut image_file)?;
         self.notes.extend(note.map(|note| format!("{}: {note}", shown(path))));
-        // Data past the page cache, tables through it: the two must not meet in one page.
-        let direct = self.options.direct && map.shape().align_bytes.is_multiple_of(PAGE_BYTES);
+        // Data past the page cache, tables through it: the two must not meet in one page, nor data end within one.
+        let Shape { size_bytes, align_bytes, zeros_behind_end, .. } = map.shape();
+        let is_in_pages = (size_bytes | align_bytes).is_multiple_of(PAGE_BYTES) && !zeros_behind_end;
+        let direct = self.options.direct && is_in_pages;
         let disk = if direct { FileDisk::from_file(file, &self.options)? } else { cached };
         self.layers.push(Layer::new(image_file, map, self.below.len()));
         self.below.push(Arc::new(disk));

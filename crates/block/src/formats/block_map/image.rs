@@ -214,7 +214,7 @@ impl Image {
             Some(entries) => {
                 layer.own(offset, length, |index| entries.get(index).map_or(0, |word| word.load(Ordering::Relaxed)))
             }
-            None => (Own::Nothing, layer.cut_to_slice(offset, length)),
+            None => (Own::Nothing, layer.cut_without_table(offset, length)),
         });
         match own {
             None => Err(Missing::Entries),
@@ -340,8 +340,14 @@ impl Image {
         let Some(top) = self.layers.first() else { return Ok(report) };
         report.total_clusters = top.blocks();
         let (mut buffer, mut last) = (SliceBuffer::new(), None);
-        for slice in 0..top.slices() {
-            for (block, meaning) in top.meanings(slice, &mut buffer)? {
+        let mut slice = 0;
+        while slice < top.slices() {
+            let Some(meanings) = top.meanings(slice, &mut buffer)? else {
+                slice = top.slice_after_none(slice);
+                continue;
+            };
+            slice += 1;
+            for (block, meaning) in meanings {
                 match meaning {
                     Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } => {
                         report.allocated_clusters += 1;

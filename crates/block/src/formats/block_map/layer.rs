@@ -19,6 +19,12 @@ pub(super) trait BlockMap: Debug + Send + Sync {
     /// When the table cannot be read, or lies where it cannot be.
     fn load(&self, file: &ImageFile, first: u64, entries: &mut [u64]) -> io::Result<bool>;
 
+    /// Where there is no table for a slice that begins with `first`, for how many blocks from there on there is none.
+    fn blocks_without_table(&self, first: u64) -> u64 {
+        let _ = first;
+        SLICE_WORDS as u64
+    }
+
     /// What the entry of a block says.
     fn meaning(&self, block: u64, entry: u64) -> Meaning;
 
@@ -106,10 +112,16 @@ impl Layer {
         offset / self.shape.block_bytes / SLICE_WORDS as u64
     }
 
-    /// How many of `length` bytes from `offset` are looked up in the same slice.
-    pub(super) fn cut_to_slice(&self, offset: u64, length: u64) -> u64 {
-        let covers_bytes = self.shape.block_bytes.saturating_mul(SLICE_WORDS as u64);
-        length.min(covers_bytes - offset % covers_bytes)
+    /// How many of `length` bytes from `offset`, whose slice has no table, have none.
+    pub(super) fn cut_without_table(&self, offset: u64, length: u64) -> u64 {
+        let first = self.slice_of(offset) * SLICE_WORDS as u64;
+        let end = first.saturating_add(self.map.blocks_without_table(first)).saturating_mul(self.shape.block_bytes);
+        length.min(end - offset)
+    }
+
+    /// The next slice after one that has no table.
+    pub(super) fn slice_after_none(&self, slice: u64) -> u64 {
+        slice + (self.map.blocks_without_table(slice * SLICE_WORDS as u64) / SLICE_WORDS as u64).max(1)
     }
 
     /// The slice of presence bits that the byte at `offset` is looked up in.
@@ -131,15 +143,15 @@ impl Layer {
         Ok(self.map.load(&self.file, first, entries)?.then_some(entries))
     }
 
-    /// What the entries of a slice say, each with its block; none if there is no table for them.
+    /// What the entries of a slice say, each with its block; `None` if there is no table for them.
     pub(super) fn meanings(
         &self,
         slice: u64,
         buffer: &mut SliceBuffer,
-    ) -> io::Result<impl Iterator<Item = (u64, Meaning)>> {
-        let entries = self.load(slice, buffer)?.unwrap_or_default();
+    ) -> io::Result<Option<impl Iterator<Item = (u64, Meaning)>>> {
+        let Some(entries) = self.load(slice, buffer)? else { return Ok(None) };
         let numbered = (slice * SLICE_WORDS as u64..).zip(entries);
-        Ok(numbered.map(|(block, &entry)| (block, self.meaning(block, entry))))
+        Ok(Some(numbered.map(|(block, &entry)| (block, self.meaning(block, entry)))))
     }
 
     pub(super) fn load_presence<'b>(&self, slice: u64, buffer: &'b mut SliceBuffer) -> io::Result<&'b [u64]> {

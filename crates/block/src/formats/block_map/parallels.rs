@@ -26,7 +26,6 @@ const CLUSTER_MAX_SECTORS: u32 = 1 << 20;
 pub(super) struct ParallelsMap {
     size_bytes: u64,
     cluster_bytes: u64,
-    entries: u64,
     /// What an entry counts.
     unit_bytes: u64,
     data_offset: u64,
@@ -66,9 +65,12 @@ impl ParallelsMap {
             return Err("is damaged: its data do not begin behind its table".into());
         }
         let cluster_bytes = u64::from(cluster_sectors) * SECTOR_BYTES;
+        if size_bytes.div_ceil(cluster_bytes) > entries {
+            return Err(format!("is damaged: its disk of {size_bytes} bytes has more clusters than its table"));
+        }
         let unit_bytes = if is_extended { cluster_bytes } else { SECTOR_BYTES };
         let is_in_use = fields.le32(44)? == IN_USE;
-        Ok(Self { size_bytes, cluster_bytes, entries, unit_bytes, data_offset, is_in_use })
+        Ok(Self { size_bytes, cluster_bytes, unit_bytes, data_offset, is_in_use })
     }
 }
 
@@ -83,13 +85,8 @@ impl BlockMap for ParallelsMap {
         }
     }
 
-    /// A disk that is longer than its table has zeros there, as QEMU has it.
     fn load(&self, file: &ImageFile, first: u64, entries: &mut [u64]) -> io::Result<bool> {
-        // At most as many as the slice has.
-        let count = self.entries.saturating_sub(first).min(entries.len() as u64) as usize;
-        let (there, behind) = entries.split_at_mut(count);
-        behind.fill(0);
-        file.read_le32(there, HEADER_BYTES + first * 4)?;
+        file.read_le32(entries, HEADER_BYTES + first * 4)?;
         Ok(true)
     }
 

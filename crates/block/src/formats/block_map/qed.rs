@@ -117,6 +117,11 @@ impl BlockMap for QedMap {
         Ok(true)
     }
 
+    fn blocks_without_table(&self, first: u64) -> u64 {
+        let per_table = self.table_bytes / 8;
+        per_table - first % per_table
+    }
+
     fn meaning(&self, _: u64, entry: u64) -> Meaning {
         match entry {
             0 => Meaning::Nothing,
@@ -137,7 +142,8 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
         Behind::Nothing
     } else {
         let name = String::from_utf8(file.read_up_to(map.name.0.into(), map.name.1 as usize)?);
-        let name = name.map_err(|_| file.unusable("has a backing file whose name is not UTF-8"))?;
+        let name = name.ok().filter(|name| !name.contains('\0'));
+        let name = name.ok_or_else(|| file.unusable("is damaged: its backing file's name is none"))?;
         Behind::Backing(Backing { name, is_raw: map.features & BACKING_IS_RAW != 0 })
     };
     let info = BlockMapInfo {

@@ -87,6 +87,19 @@ fn small(path: &Path) -> (Vec<u8>, usize, usize) {
     (bytes, l1, l2)
 }
 
+/// Without a table there is nothing to look at, however large the disk is.
+#[test]
+fn a_vast_disk_is_walked_table_by_table() {
+    let (_directory, path) = directory();
+    let image = path.join("image");
+    qemu_img(&["create", "-q", "-f", "qed", "-o", "cluster_size=64k,table_size=16", text(&image), "256T"]);
+    let disk = open(&image, QED);
+    let extents: Vec<_> = blockyard_block::walk_extents(&disk, 0..256 << 40).map(Result::unwrap).collect();
+    // A table of 1 MiB is for 8 GiB.
+    assert_eq!(extents.len(), (256 << 40) / (8 << 30));
+    assert_eq!(disk.check(&mut |line| panic!("{line}")).unwrap().allocated_clusters, 0);
+}
+
 #[test]
 fn headers_that_cannot_be_are_refused() {
     let (_directory, path) = directory();
@@ -125,6 +138,7 @@ fn headers_that_cannot_be_are_refused() {
         (4090, 9, "does not lie within the header"),
         (u32::MAX, 9, "does not lie within the header"),
         (64, u32::MAX, "its backing file's name has 4294967295 bytes"),
+        (64, 9, "its backing file's name is none"),
     ] {
         let mut bad = good.clone();
         bad[16] |= 1;
