@@ -42,7 +42,10 @@ fn ends(outcome: &Outcome, how: Ends, what: &str) {
         Any => assert!(code <= 1, "{what}: {outcome:?}"),
     }
     if code == 1 {
-        let said = &outcome.stderr;
+        // What is worth knowing besides comes before.
+        let notes = outcome.stderr.lines().take_while(|line| line.starts_with("blockyard: note: "));
+        let said: Vec<_> = outcome.stderr.lines().skip(notes.count()).collect();
+        let said = said.join("\n");
         assert!(said.starts_with("blockyard: ") && said.lines().count() == 1, "{what}: {said}");
         // A guest names each partition that it has looked at.
         assert!(said.len() < if what.starts_with("ls in the guest") { 20_000 } else { 1000 }, "{what}: {said}");
