@@ -157,7 +157,8 @@ impl BlockMapDisk {
     }
 
     /// Looks at every entry of the image's map, not of those of the images behind it: whether each leads to where a
-    /// block can be. `say` hears of those that do not, in a line each.
+    /// block can be, and no two to one place (unless there are more than four million). `say` hears of those that do
+    /// not, in a line each.
     ///
     /// # Errors
     /// When the map cannot be read.

@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering;
 /// What slices of maps take of memory, for a whole chain: those of 1 TiB with blocks of 1 MiB.
 const CACHE_BYTES: usize = 8 << 20;
 
+/// Blocks of which it is checked whether two are one: 32 MiB of their places.
+const CHECKED_BLOCKS_MAX: usize = 4 << 20;
+
 /// Slices that are read for one request before it is looked at again, and runs that are looked at.
 const LOOK_UP_LOADS_MAX: usize = 64;
 const LOOK_UP_RUNS_MAX: usize = 4096;
@@ -340,6 +343,8 @@ impl Image {
         let Some(top) = self.layers.first() else { return Ok(report) };
         report.total_clusters = top.blocks();
         let (mut buffer, mut last) = (SliceBuffer::new(), None);
+        // Where blocks begin; of too many, it is not checked whether two of them are one.
+        let (mut starts, mut are_all) = (Vec::new(), true);
         let mut slice = 0;
         while slice < top.slices() {
             let Some(meanings) = top.meanings(slice, &mut buffer)? else {
@@ -351,6 +356,8 @@ impl Image {
                 match meaning {
                     Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } => {
                         report.allocated_clusters += 1;
+                        are_all = starts.len() < CHECKED_BLOCKS_MAX;
+                        starts.extend(are_all.then_some(offset_bytes));
                         let follows = last.is_none_or(|last: u64| offset_bytes == last + top.shape.block_bytes);
                         report.fragmented_clusters += u64::from(!follows);
                         last = Some(offset_bytes);
@@ -363,6 +370,15 @@ impl Image {
                     }
                     Meaning::Zeros | Meaning::Nothing => {}
                 }
+            }
+        }
+        starts.sort_unstable();
+        for pair in starts.windows(2).filter(|_| are_all) {
+            if let [one, other] = *pair
+                && other - one < top.shape.block_bytes
+            {
+                report.corruptions += 1;
+                say(&format!("ERROR two blocks lie at {other} of the file"));
             }
         }
         Ok(report)

@@ -133,6 +133,12 @@ fn an_entry_that_leads_astray_is_an_error_where_it_is_asked_for() {
         assert_eq!(read, Err(RequestError::Os(5)));
         assert!(rig.read(offset - 4096, 4096) == disk[offset as usize - 4096..][..4096]);
     }
+    // Two entries for one block.
+    let mut bad = good.clone();
+    bad[512..516].copy_from_slice(&0_u32.to_le_bytes());
+    fs::write(&file, bad).unwrap();
+    let report = open(&file, VDI).check(&mut |line| assert_eq!(line, "ERROR two blocks lie at 1024 of the file"));
+    assert_eq!(report.unwrap().corruptions, 1);
     // A block that the file's end cuts off.
     fs::write(&file, &good[..good.len() - 512]).unwrap();
     assert!(open(&file, VDI).extents(MIB..2 * MIB).is_err());

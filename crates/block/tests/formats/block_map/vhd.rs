@@ -9,6 +9,7 @@ use blockyard_block::{
 };
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 const VHD: BlockMapFormat = BlockMapFormat::Vhd;
 
@@ -303,7 +304,30 @@ fn an_entry_that_leads_astray_is_an_error_where_it_is_asked_for() {
     }
 }
 
-/// By the creator's clock, QEMU's own images are as large as their geometry.
+/// A caller that only polls the queue's event and reaps, of a disk of whose table nothing is in memory.
+#[test]
+fn requests_complete_by_event_alone() {
+    let (_directory, path) = directory();
+    let file = path.join("image");
+    // Eight slices.
+    let blocks = (0..1024).map(|block| (block * 4, ALL, vec![block as u8; 512])).collect();
+    fs::write(&file, VhdImage { blocks, ..VhdImage::new(3, 4096 * 512, 512) }.bytes()).unwrap();
+    for _ in 0..20 {
+        let mut rig = crate::shared::Rig::by_event(Arc::new(open(&file, VHD)), 32);
+        let segments: Vec<_> = (0..32).map(|n| rig.segments(n * 65536, 65536)).collect();
+        for (n, segments) in (0..).zip(&segments) {
+            rig.push(Operation::Read, n * 65536, segments, n);
+        }
+        let completions = rig.drain();
+        assert!(completions.len() == 32 && completions.iter().all(|completion| completion.result.is_ok()));
+        let read = rig.peek(0, 4096 * 512);
+        for (block, bytes) in read.chunks(512).enumerate() {
+            let value = if block % 4 == 0 { (block / 4) as u8 } else { 0 };
+            assert!(bytes.iter().all(|&byte| byte == value), "{block}");
+        }
+    }
+}
+
 #[test]
 fn a_dynamic_image_of_qemus_own_is_checked() {
     let (_directory, path) = directory();

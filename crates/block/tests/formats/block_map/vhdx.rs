@@ -131,6 +131,34 @@ fn a_difference_shows_its_parent_where_it_has_nothing() {
     assert!(info.parent.unwrap().ends_with(r"\path2\base.vhdx"));
 }
 
+/// A bitmap is looked at in slices of 32768 sectors, and there is one for each 4 GiB.
+#[test]
+fn sectors_of_large_blocks_and_of_later_chunks_are_found() {
+    let (_directory, path) = directory();
+    let file = path.join("image");
+    let locator = locator(&[("parent_linkage", PARENT_ID), ("relative_path", "base.vhdx")]);
+    let data_write_id = super::vhdx_image::guid(PARENT_ID);
+    let base = VhdxImage { data_write_id, ..VhdxImage::new(4100 * MIB, BLOCK) };
+    fs::write(path.join("base.vhdx"), base.bytes()).unwrap();
+    let is_there: Sectors = |sector| sector % 32768 == 0 || (32766..32770).contains(&sector) || sector % 7 == 3;
+    for (size_bytes, block_bytes, block) in [(64 * MIB, 32 << 20, 1), (4100 * MIB, BLOCK, 4098)] {
+        let data = pattern(block_bytes, 5);
+        let blocks = vec![(block, 7, is_there, data.clone())];
+        let image = VhdxImage { blocks, flags: 2, locator: locator.clone(), ..VhdxImage::new(size_bytes, block_bytes) };
+        fs::write(&file, image.bytes()).unwrap();
+        let mut wanted = vec![0; block_bytes];
+        for sector in (0..block_bytes / 512).filter(|&sector| is_there(sector)) {
+            wanted[sector * 512..][..512].copy_from_slice(&data[sector * 512..][..512]);
+        }
+        let mut rig = Rig::new(open(&file, VHDX));
+        let start = block as u64 * block_bytes as u64;
+        for at in (0..block_bytes).step_by(BLOCK) {
+            assert!(rig.read(start + at as u64, BLOCK) == wanted[at..][..BLOCK], "{at} of {block_bytes}");
+        }
+        assert!(rig.read(start - MIB, BLOCK) == vec![0; BLOCK]);
+    }
+}
+
 #[test]
 fn a_parent_that_is_another_or_not_said_is_refused() {
     let (_directory, path) = directory();

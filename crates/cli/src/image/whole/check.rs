@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// checked, 2 when it is damaged (and, as with every command, on wrong usage), 3 when clusters are leaked, 63 for what
 /// cannot be checked: a raw image is nothing but the disk. One cluster with two uses is damage here even where its
 /// refcount knows. Of a VMDK, it is checked that its files are there and long enough; of formats that are only read,
-/// that every entry of the table leads to where a block can be.
+/// that every entry of the table leads to where a block can be, and no two to one.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Image: a file name.
