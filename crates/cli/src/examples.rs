@@ -64,6 +64,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("image convert", &["blockyard image convert -p -c -O qcow2 disk.img vm.qcow2"]),
     ("image commit", &["blockyard image commit --allow-dir . overlay.qcow2"]),
     ("image rebase", &["blockyard image rebase --allow-dir . -b base.qcow2 -F qcow2 overlay.qcow2"]),
+    (
+        "image snapshot",
+        &["blockyard image snapshot -c before-upgrade vm.qcow2", "blockyard image snapshot -a before-upgrade vm.qcow2"],
+    ),
     ("image resize", &["blockyard image resize vm.qcow2 +10G"]),
     ("image map", &["blockyard image map --json vm.qcow2"]),
     ("image measure", &["blockyard image measure -O qcow2 disk.img"]),

@@ -12,6 +12,8 @@ mod names;
 mod other_formats;
 #[path = "server/mod.rs"]
 mod server;
+#[path = "image_files/snapshots.rs"]
+mod snapshots;
 mod support;
 
 use std::ffi::OsStr;

@@ -30,6 +30,7 @@ mod image;
 mod image_file;
 mod image_tables;
 mod info;
+mod internal_snapshots;
 mod map;
 mod metadata;
 mod new_refcounts;
@@ -118,6 +119,25 @@ impl Qcow2Disk {
         allowed: &AllowedDirectories,
     ) -> Result<Self, ImageError> {
         Self::on(chain::open_in(file, path, options, allowed)?, path)
+    }
+
+    /// Opens the image in `file` as it was when a snapshot of it was made, which is kept inside of it: the one with the
+    /// id `which`, or that name. Only for reading.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::open`]; and when there is no such snapshot.
+    pub fn open_snapshot_in(
+        file: File,
+        path: &Path,
+        which: &str,
+        options: &FileOptions,
+        allowed: &AllowedDirectories,
+    ) -> Result<Self, ImageError> {
+        if !options.read_only {
+            let problem = format!("its snapshot {which:?} is only read: add ,ro, or ,snapshot to drop what is written");
+            return Err(ImageError::Unusable { path: path.to_owned(), problem });
+        }
+        Self::on(chain::open_snapshot(file, path, which, options, allowed)?, path)
     }
 
     /// Changes the size of the disk in an image, which is open for writing, and locked. What is new reads as zeros,

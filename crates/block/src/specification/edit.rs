@@ -66,6 +66,18 @@ impl DiskSpecification {
         Ok(self)
     }
 
+    /// The same disk as it was when a snapshot was made of it, inside of its image: the one with this name, or id.
+    ///
+    /// # Errors
+    /// When it says one already, or is in no file.
+    pub fn with_snapshot_name(mut self, which: &str) -> Result<Self, SpecificationError> {
+        match &mut self.backend {
+            Backend::File(FileSpecification { snapshot_name: said @ None, .. }) => *said = Some(which.to_owned()),
+            _ => return Err(self.refused("snapshot-name", Some(which), None)),
+        }
+        Ok(self)
+    }
+
     /// The same disk, answering flushes without flushing.
     ///
     /// # Errors

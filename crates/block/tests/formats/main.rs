@@ -12,4 +12,5 @@ mod refused;
 mod rig;
 #[path = "../rig/mod.rs"]
 mod shared;
+mod snapshots;
 mod vmdk;

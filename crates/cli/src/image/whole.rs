@@ -17,6 +17,7 @@ mod qcow2_report;
 mod rebase;
 mod resize;
 mod shut_in;
+mod snapshot;
 mod vmdk_report;
 
 use anyhow::Result;
@@ -33,6 +34,7 @@ pub enum WholeCommand {
     Commit(commit::CommitArgs),
     Rebase(rebase::RebaseArgs),
     Resize(resize::ResizeArgs),
+    Snapshot(snapshot::SnapshotArgs),
     Map(map::MapArgs),
     Measure(measure::MeasureArgs),
     Compare(compare::CompareArgs),
@@ -52,6 +54,7 @@ impl WholeCommand {
             Self::Commit(args) => commit::run(args),
             Self::Rebase(args) => rebase::run(args),
             Self::Resize(args) => resize::run(args),
+            Self::Snapshot(args) => snapshot::run(args),
             Self::Map(args) => map::run(args),
             Self::Measure(args) => measure::run(args),
             Self::Compare(args) => compare::run(args),

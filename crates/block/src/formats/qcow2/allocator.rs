@@ -128,6 +128,32 @@ impl Allocator {
         Ok(block.get((cluster % per_block) as usize))
     }
 
+    /// Whether the refcounts of clusters, which are in order, can be higher.
+    ///
+    /// # Errors
+    /// When they cannot, or cannot be read.
+    pub(super) fn can_raise(&mut self, clusters: &[u64]) -> io::Result<()> {
+        let bits = 1_u32 << self.order;
+        let max = if bits < u64::BITS { (1 << bits) - 1 } else { u64::MAX };
+        for same in clusters.chunk_by(|one, other| one == other) {
+            if self.refcount(same[0])? > max - (same.len() as u64).min(max) {
+                let message = format!("its refcounts of {bits} bits cannot be higher: convert it to a new image");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Raises the refcounts of clusters that are in use, which are in order, on stable storage.
+    pub(super) fn raise(&mut self, clusters: &[u64]) -> io::Result<()> {
+        self.change(clusters.iter().copied(), |count| count.checked_add(1))
+    }
+
+    /// Lowers refcounts that were just raised.
+    pub(super) fn lower_all(&mut self, clusters: &[u64]) -> io::Result<()> {
+        self.change(clusters.iter().copied(), |count| count.checked_sub(1))
+    }
+
     /// Lowers the refcounts of clusters, of which one use is gone, stably. Those that nobody uses now may be allocated
     /// again; what they held is given back to the file's file system.
     pub(super) fn lower(&mut self, clusters: Range<u64>) -> io::Result<()> {

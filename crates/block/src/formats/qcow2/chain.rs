@@ -7,8 +7,10 @@ use super::header_change;
 use super::image::{Below, Image};
 use super::image_file::ImageFile;
 use super::image_tables::ImageTables;
+use super::internal_snapshots::found_of;
 use super::l2_cache::L2Cache;
 use super::metadata::Metadata;
+use super::snapshots;
 use crate::formats::{AllowedDirectories, ImageError, demand};
 use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word};
 use std::fs::File;
@@ -48,6 +50,20 @@ pub(super) fn open_in(
 ) -> Result<Opened, ImageError> {
     let mut chain = Chain::new(*options, allowed);
     let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
+    chain.finish(top)
+}
+
+/// Opens the image in `file` as it was when a snapshot was made: the one with the id `which`, or that name.
+pub(super) fn open_snapshot(
+    file: File,
+    path: &Path,
+    which: &str,
+    options: &FileOptions,
+    allowed: &AllowedDirectories,
+) -> Result<Opened, ImageError> {
+    let mut chain = Chain::new(*options, allowed);
+    chain.snapshot = Some(which);
+    let top = chain.open_qcow2(file, path, true, Base::InHeader)?;
     chain.finish(top)
 }
 
@@ -137,6 +153,8 @@ struct Chain<'a> {
     seen: Vec<Identity>,
     /// What the permission bits of all these files allow.
     permissions: u32,
+    /// The snapshot of the next image that is opened, instead of its disk.
+    snapshot: Option<&'a str>,
     /// A file whose disk is open already.
     known: Option<(Identity, Arc<dyn Disk>)>,
 }
@@ -160,6 +178,7 @@ impl<'a> Chain<'a> {
             base: None,
             seen: Vec::new(),
             permissions: 0o777,
+            snapshot: None,
             known: None,
         }
     }
@@ -167,7 +186,13 @@ impl<'a> Chain<'a> {
     fn open_qcow2(&mut self, file: File, path: &Path, read_only: bool, base: Base) -> Result<Top, ImageError> {
         self.see(&file, path)?;
         let parse = if read_only { Header::parse_to_read } else { Header::parse };
-        let header = parse_header(&file, path, parse)?;
+        let mut header = parse_header(&file, path, parse)?;
+        if let Some(which) = self.snapshot.take() {
+            let failed = |source| ImageError::System { action: "read the snapshots of", path: path.to_owned(), source };
+            let found = snapshots::found(&image_file(&file).map_err(failed)?, &header).map_err(failed)?;
+            let found = found_of(&found, which).ok_or_else(|| unusable(path, format!("has no snapshot {which:?}")))?;
+            (header.l1, header.size_bytes) = (found.l1, found.size_bytes);
+        }
         // Data past the page cache, metadata through it: the two must not meet in one page.
         let direct = self.options.direct && header.cluster_bytes() >= PAGE_BYTES;
         let file_options = FileOptions { read_only, direct, ..self.options };
@@ -191,7 +216,7 @@ impl<'a> Chain<'a> {
             own.push(index);
         }
         let data_index = own.last().copied().unwrap_or(index);
-        self.tables.push(ImageTables::new(image_file, data_index, &header));
+        self.tables.push(ImageTables::new(image_file, data_index, &header, read_only));
         match base {
             Base::Given(disk) => self.add_base(disk),
             Base::InHeader => self.open_backing(path, &header)?,
@@ -339,6 +364,13 @@ pub(super) fn refuse_snapshots(header: &Header, path: &Path, because: &str) -> R
         return Ok(());
     }
     Err(unusable(path, format!("has snapshots, {because}: remove them first (`qemu-img snapshot -d`)")))
+}
+
+/// The image's own file, to read what it says.
+pub(super) fn image_file(file: &File) -> io::Result<ImageFile> {
+    let mut handle = file.try_clone()?;
+    let length_bytes = handle.seek(SeekFrom::End(0))?;
+    Ok(ImageFile::new(handle, length_bytes, false, false))
 }
 
 pub(super) fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {

@@ -41,6 +41,8 @@ pub(super) const SIZE_AT: u64 = 24;
 pub(super) const L1_AT: u64 = 36;
 /// Where the refcount table's offset and its clusters are.
 pub(super) const REFCOUNTS_AT: u64 = 48;
+/// Where the number of snapshots and their table's offset are.
+pub(super) const SNAPSHOTS_AT: u64 = 60;
 /// What a check puts right.
 pub(super) const INCOMPATIBLE_MARKS: u64 = INCOMPATIBLE_DIRTY | INCOMPATIBLE_CORRUPT;
 

@@ -53,10 +53,10 @@ pub(super) enum Patience {
 }
 
 impl ImageTables {
-    pub(super) fn new(file: Arc<ImageFile>, data_index: usize, header: &Header) -> Self {
+    pub(super) fn new(file: Arc<ImageFile>, data_index: usize, header: &Header, read_only: bool) -> Self {
         let Header { size_bytes, l1, .. } = *header;
         let layout = Layout::of(header);
-        let l1_may_move = l1.length_bytes / 8 < size_bytes.div_ceil(1 << layout.table_covers_bits());
+        let l1_may_move = !read_only && l1.length_bytes / 8 < size_bytes.div_ceil(1 << layout.table_covers_bits());
         Self { file, data_index, size_bytes, layout, is_zstd: header.is_zstd(), l1, l1_may_move }
     }
 

@@ -13,6 +13,8 @@
 //! any of these is acknowledged: so one sync serves all whose contents must be stable. Nothing is held back longer, as
 //! QEMU does: what was acknowledged must outlive the process.
 
+mod snapshots;
+
 use super::allocator::Allocator;
 use super::entries::{COPIED, Entry, Layout, Mapping, OFFSET_MASK, Place};
 use super::header::{Header, L1_AT, SIZE_AT, TABLE_MAX_BYTES, Table};
@@ -22,6 +24,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+
+pub(super) use snapshots::NewSnapshot;
 
 /// Most of a table that is read at once.
 const PAGE_BYTES: u64 = 4096;

@@ -1,7 +1,7 @@
 //! What an image refers to beside its disk: tables of snapshots and of bitmaps. QEMU's docs/interop/qcow2.txt,
 //! "Snapshots" and "Bitmaps".
 
-use super::header::{Header, Table};
+use super::header::{DISK_MAX_BYTES, Header, Table};
 use super::image_file::ImageFile;
 use std::io;
 
@@ -12,6 +12,8 @@ const TABLES_MAX_BYTES: u64 = 64 << 20;
 pub(super) const L1_MAX_BYTES: u64 = 32 << 20;
 
 const SNAPSHOT_BYTES: usize = 40;
+/// Most bytes that a snapshot says of itself beside its names: QEMU's limit.
+const EXTRA_MAX_BYTES: u32 = 1024;
 pub(super) const BITMAP_BYTES: usize = 24;
 /// Where the flags of a bitmap are in its entry.
 pub(super) const BITMAP_FLAGS_AT: usize = 12;
@@ -48,6 +50,50 @@ pub struct Qcow2Snapshot {
 /// The snapshots, and their L1 tables.
 pub(super) fn snapshots(file: &ImageFile, header: &Header) -> io::Result<Directory> {
     walk_snapshots(file, header, |_, _| Ok(()))
+}
+
+/// A snapshot as whoever changes the table of snapshots knows it.
+#[derive(Clone, Debug)]
+pub(super) struct FoundSnapshot {
+    pub(super) described: Qcow2Snapshot,
+    pub(super) l1: Table,
+    /// Size of the disk when it was made.
+    pub(super) size_bytes: u64,
+    /// Its whole entry.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The snapshots, all of which can be used.
+pub(super) fn found(file: &ImageFile, header: &Header) -> io::Result<Vec<FoundSnapshot>> {
+    let mut found = Vec::new();
+    let directory = walk_snapshots(file, header, |entry, at| {
+        if u32_of(entry, 36) > EXTRA_MAX_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a snapshot says too much of itself"));
+        }
+        let described = describe(file, entry, at)?;
+        let mut bytes = vec![0; entry_bytes(entry) as usize];
+        file.read(&mut bytes, at)?;
+        let l1 = Table { offset_bytes: u64_of(entry, 0), length_bytes: u64::from(u32_of(entry, 8)) * 8 };
+        // Old ones do not say: then it has the size that it has now.
+        let size_bytes = if u32_of(entry, 36) >= 16 { u64_of(&bytes, SNAPSHOT_BYTES + 8) } else { header.size_bytes };
+        found.push(FoundSnapshot { described, l1, size_bytes, bytes });
+        Ok(())
+    })?;
+    let bad_table = |found: &&FoundSnapshot| {
+        let Table { offset_bytes, length_bytes } = found.l1;
+        length_bytes > L1_MAX_BYTES
+            || !offset_bytes.is_multiple_of(header.cluster_bytes())
+            || !file.has(offset_bytes, length_bytes)
+            || found.size_bytes > DISK_MAX_BYTES
+    };
+    let flaw = directory.flaw.or_else(|| {
+        let bad = found.iter().find(bad_table)?;
+        Some(format!("the snapshot {:?} has an L1 table that cannot be", bad.described.name))
+    });
+    match flaw {
+        Some(flaw) => Err(io::Error::new(io::ErrorKind::InvalidData, flaw)),
+        None => Ok(found),
+    }
 }
 
 /// What the snapshots say of themselves, as far as they can be read.
@@ -107,11 +153,16 @@ fn walk_snapshots(
         see(&entry, at)?;
         let length_bytes = u64::from(u32_of(&entry, 8)) * 8;
         found.tables.push(Table { offset_bytes: u64_of(&entry, 0), length_bytes });
-        let texts = u64::from(u16_of(&entry, 12)) + u64::from(u16_of(&entry, 14));
-        at += (SNAPSHOT_BYTES as u64 + u64::from(u32_of(&entry, 36)) + texts).next_multiple_of(8);
+        at += entry_bytes(&entry);
     }
     found.own = Some(Table { offset_bytes: start, length_bytes: at - start });
     Ok(found)
+}
+
+/// How long an entry is, with what follows it.
+fn entry_bytes(entry: &[u8; SNAPSHOT_BYTES]) -> u64 {
+    let texts = u64::from(u16_of(entry, 12)) + u64::from(u16_of(entry, 14));
+    (SNAPSHOT_BYTES as u64 + u64::from(u32_of(entry, 36)) + texts).next_multiple_of(8)
 }
 
 /// The bitmaps, and their tables.

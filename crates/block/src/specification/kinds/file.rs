@@ -13,6 +13,7 @@ use crate::{
     Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
 };
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub(in crate::specification) struct FileSpecification {
     pub(in crate::specification) path: PathBuf,
     /// `None`: the name's ending decides.
     pub(in crate::specification) format: Option<Format>,
+    /// The snapshot inside of a qcow2 image that is meant, instead of its disk.
+    pub(in crate::specification) snapshot_name: Option<String>,
     pub(in crate::specification) direct: bool,
     /// `None`: whoever opens it chooses.
     pub(in crate::specification) engine: Option<Engine>,
@@ -57,7 +60,18 @@ pub(in crate::specification) struct Taken {
 
 impl DiskKind for FileSpecification {
     fn about() -> About {
-        let own = &["format", "direct", "engine", "cache", "block-size", "partition", "table", "overlay", "snapshot"];
+        let own = &[
+            "format",
+            "snapshot-name",
+            "direct",
+            "engine",
+            "cache",
+            "block-size",
+            "partition",
+            "table",
+            "overlay",
+            "snapshot",
+        ];
         let keys = KeysTaken { taker: "a file", own };
         About { word: "file", needs: "the path of a file or block device", keys }
     }
@@ -66,6 +80,7 @@ impl DiskKind for FileSpecification {
         let logical_block_bytes = logical_block(settings)?;
         Ok(Self {
             format: settings.value("format", Format::from_str)?,
+            snapshot_name: settings.value("snapshot-name", |name| Ok(name.to_owned()))?,
             direct: settings.has("direct"),
             engine: settings.value("engine", engine)?,
             cache_unsafe: settings.value("cache", cache)?.is_some(),
@@ -82,7 +97,8 @@ impl DiskKind for FileSpecification {
     }
 
     fn write_first_keys(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        key(f, "format", self.format.map(Format::word))
+        key(f, "format", self.format.map(Format::word))?;
+        key(f, "snapshot-name", self.snapshot_name.as_deref().map(|name| name.replace(',', ",,")))
     }
 
     fn write_keys(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,6 +158,7 @@ impl FileSpecification {
         Self {
             path,
             format: None,
+            snapshot_name: None,
             direct: false,
             engine: None,
             cache_unsafe: false,
@@ -214,6 +231,11 @@ impl FileSpecification {
             permissions: permissions & own,
             sector_bytes: None,
         };
+        if self.snapshot_name.is_some() && format != Format::Qcow2 {
+            let problem =
+                io::Error::other(format!("snapshots are inside of qcow2 images, and this is {}", format.word()));
+            return Err(failed(problem));
+        }
         Ok(match format {
             Format::Raw => {
                 let disk = FileDisk::on_opened(handle, &self.path, options)?;
@@ -221,7 +243,10 @@ impl FileSpecification {
                 OnFile { length_bytes: Some(length_bytes), ..on(Arc::new(disk), permissions) }
             }
             Format::Qcow2 => {
-                let disk = Qcow2Disk::open_in(handle, &self.path, options, &allowed()?)?;
+                let disk = match &self.snapshot_name {
+                    Some(which) => Qcow2Disk::open_snapshot_in(handle, &self.path, which, options, &allowed()?)?,
+                    None => Qcow2Disk::open_in(handle, &self.path, options, &allowed()?)?,
+                };
                 let own = disk.permissions();
                 on(Arc::new(disk), own)
             }

@@ -3,6 +3,7 @@
 use super::behind;
 use super::image_options::ImageOptions;
 use super::shut_in::shut_in;
+use super::snapshot;
 use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
 use blockyard_block::specification::{DiskSpecification, Format};
@@ -47,6 +48,9 @@ pub struct ConvertArgs {
     /// Format of the backing file.
     #[arg(short = 'F', value_name = "FORMAT", value_parser = named_image::formats())]
     backing_format: Option<Format>,
+    /// Convert a snapshot that SRC has inside: its name, its id, snapshot.name=NAME or snapshot.id=ID.
+    #[arg(short = 'l', value_name = "SNAPSHOT")]
+    snapshot: Option<String>,
     /// Compress the data (qcow2).
     #[arg(short)]
     compress: bool,
@@ -92,6 +96,10 @@ enum Cache {
 pub fn run(args: &ConvertArgs) -> Result<()> {
     let started = Instant::now();
     let from = named_image::parse(&args.source, args.format)?.read_only();
+    let from = match &args.snapshot {
+        Some(snapshot) => from.with_snapshot_name(snapshot::named(snapshot))?,
+        None => from,
+    };
     let to = named_image::parse(&args.target, args.output_format)?;
     from.differs_from(&to)?;
     let source = open_disk(&from, &disk::to_read(&args.allow_dir).streaming())?.into();

@@ -26,7 +26,7 @@ pub struct Qcow2Report {
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Snapshot {
+pub struct Snapshot {
     id: String,
     name: String,
     vm_state_size: u64,

@@ -3,8 +3,10 @@
 
 use super::super::census::Repair;
 use super::super::header::Header;
+use super::super::metadata::{Metadata, NewSnapshot};
+use super::super::snapshots::{self, FoundSnapshot};
 use super::super::{
-    Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase, resize,
+    Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Rebase, chain, resize,
 };
 use super::open_to_change;
 use super::recorded_file::LOG;
@@ -223,4 +225,81 @@ fn an_image_with_bitmaps_leaks_none_of_them_wherever_the_first_write_to_it_is_cu
     });
     let bitmaps = info(&path).bitmaps;
     assert!(bitmaps.iter().all(|bitmap| bitmap.is_in_use), "they are out of date once it is open");
+}
+
+/// Changes the snapshots of an image, as what it writes is recorded.
+fn change_snapshots(
+    path: &Path,
+    change: impl FnOnce(&mut Metadata, &Header, &[FoundSnapshot]) -> std::io::Result<()>,
+) -> Recording {
+    let image = open_to_change(path);
+    let header = chain::read_header(image.file(), path).unwrap();
+    let found = snapshots::found(&chain::image_file(image.file()).unwrap(), &header).unwrap();
+    recorded(|| {
+        let file = image.file().try_clone().unwrap();
+        let opened = chain::open_in(file, path, &FileOptions::default(), &allowed(path)).unwrap();
+        let mut metadata = opened.metadata.unwrap();
+        change(&mut metadata, &header, &found).unwrap();
+        metadata.close().unwrap();
+        metadata.sync().unwrap();
+    })
+}
+
+/// The disk, and what each snapshot has, by its name.
+fn disk_and_snapshots(path: &Path) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
+    let listed = Qcow2Disk::snapshots(&OpenedFile::open(path, true).unwrap()).unwrap();
+    let options = FileOptions { read_only: true, lock: false, ..FileOptions::default() };
+    let held = |name: &str| {
+        let file = fs::File::open(path).unwrap();
+        let disk = Qcow2Disk::open_snapshot_in(file, path, name, &options, &allowed(path)).unwrap();
+        read_bytes(&disk, 0..disk.geometry().capacity_bytes).unwrap()
+    };
+    (contents(path), listed.into_iter().map(|snapshot| (snapshot.name.clone(), held(&snapshot.name))).collect())
+}
+
+#[test]
+fn disk_and_snapshots_are_whole_at_every_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let make = |path: &Path, name: &'static str| {
+        change_snapshots(path, |metadata, header, found| {
+            let id = (found.len() + 1).to_string();
+            metadata.make_snapshot(header, &NewSnapshot { id: &id, name, date: (1, 2), size_bytes: header.size_bytes })
+        })
+    };
+    let write = |path: &Path, value: u8| {
+        let disk = Qcow2Disk::open(path, &FileOptions::default(), &allowed(path)).unwrap();
+        write_bytes(&disk, 41 << 10, &vec![value; 9 << 10]).unwrap();
+        write_bytes(&disk, 200 << 10, &vec![value; 9 << 10]).unwrap();
+    };
+    for what in ["make", "apply", "remove"] {
+        let path = image(directory.path(), "image.qcow2", None);
+        make(&path, "first");
+        write(&path, 77);
+        make(&path, "second");
+        write(&path, 78);
+        let (before, old) = (fs::read(&path).unwrap(), disk_and_snapshots(&path));
+        let recording = match what {
+            "make" => make(&path, "third"),
+            "apply" => change_snapshots(&path, |metadata, _, found| metadata.apply_snapshot(&found[0])),
+            _ => change_snapshots(&path, |metadata, header, found| metadata.remove_snapshot(header, &found[0])),
+        };
+        assert_eq!(corruptions(&path), 0, "{what}");
+        let new = disk_and_snapshots(&path);
+        assert!(old != new);
+        at_each_cut(&path, &before, &recording, |cut| {
+            let found = disk_and_snapshots(&path);
+            assert!(found == old || found == new, "{what}, cut behind {cut}");
+            // What is written to the disk is nothing to a snapshot, whatever the marks say.
+            write(&path, 99);
+            let after = disk_and_snapshots(&path);
+            assert!(after.1 == found.1 && after.0 != found.0, "{what}, cut behind {cut}, then written to");
+            let mut check = Qcow2Check::open(&open_to_change(&path), true).unwrap();
+            check.run(Repair::All, &mut |_| ()).unwrap();
+            assert!(
+                corruptions(&path) == 0 && disk_and_snapshots(&path) == after,
+                "{what}, cut behind {cut}, repaired"
+            );
+        });
+        fs::remove_file(&path).unwrap();
+    }
 }

@@ -1,0 +1,137 @@
+//! Snapshots that are kept inside of an image, as `image snapshot` lists and changes them.
+
+use super::census::Repair;
+use super::chain::{self, Opened};
+use super::header::Header;
+use super::metadata::{Metadata, NewSnapshot};
+use super::repair::Qcow2Check;
+use super::snapshots::{self, FoundSnapshot};
+use super::{Qcow2Disk, Qcow2Snapshot};
+use crate::formats::{AllowedDirectories, ImageError};
+use crate::{FileOptions, OpenedFile, Remedy};
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What is kept of a name: the format has no more room, and nobody can read more.
+const NAME_MAX_BYTES: usize = 1023;
+
+/// Most snapshots: QEMU's limit.
+const SNAPSHOTS_MAX: usize = 65536;
+
+/// An image with its tables, and its snapshots.
+struct Change<'a> {
+    image: &'a OpenedFile,
+    header: Header,
+    metadata: Metadata,
+    found: Vec<FoundSnapshot>,
+}
+
+impl Qcow2Disk {
+    /// The snapshots that an image has inside, in the order in which they were made.
+    ///
+    /// # Errors
+    /// When the image is none, or its table of snapshots cannot be read.
+    pub fn snapshots(image: &OpenedFile) -> Result<Vec<Qcow2Snapshot>, ImageError> {
+        let header = chain::read_header(image.file(), image.path())?;
+        let failed = failed(image, "read the snapshots of");
+        let file = chain::image_file(image.file()).map_err(&failed)?;
+        Ok(snapshots::found(&file, &header).map_err(&failed)?.into_iter().map(|found| found.described).collect())
+    }
+
+    /// Makes a snapshot of the disk as it is, inside of its image, which is open for writing, and locked.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::open`] for writing; when there is one of that name, or no room for one, or the image is damaged.
+    pub fn make_snapshot(image: &OpenedFile, name: &str, allowed: &AllowedDirectories) -> Result<(), ImageError> {
+        if name.is_empty() || name.len() > NAME_MAX_BYTES || name.contains('\0') {
+            return Err(ImageError::Invalid(format!(
+                "a snapshot's name has 1 to {NAME_MAX_BYTES} bytes, none of them 0"
+            )));
+        }
+        let mut change = Change::new(image, allowed)?;
+        if change.header.data_file.is_some() {
+            return Err(change.refused("has its data in another file, of which a snapshot cannot keep what it holds"));
+        }
+        if change.found.iter().any(|found| found.described.name == name) {
+            return Err(change.refused(&format!("has a snapshot {name:?} already")));
+        }
+        if change.found.len() >= SNAPSHOTS_MAX {
+            return Err(change.refused(&format!("has {SNAPSHOTS_MAX} snapshots, and can have no more")));
+        }
+        // One that no other has, and no other had while this one may still be remembered.
+        let ids = change.found.iter().filter_map(|found| found.described.id.parse::<u64>().ok());
+        let id = ids.max().unwrap_or(0).saturating_add(1).to_string();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let date = (u32::try_from(now.as_secs()).unwrap_or(u32::MAX), now.subsec_nanos());
+        let new = NewSnapshot { id: &id, name, date, size_bytes: change.header.size_bytes };
+        let made = change.metadata.make_snapshot(&change.header, &new);
+        change.finish(made, "make a snapshot of")
+    }
+
+    /// Makes the disk what it was when a snapshot was made: the one with the id `which`, or that name.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::open`] for writing; when there is no such snapshot, or the image is damaged.
+    pub fn apply_snapshot(image: &OpenedFile, which: &str, allowed: &AllowedDirectories) -> Result<(), ImageError> {
+        let mut change = Change::new(image, allowed)?;
+        let found = change.find(which)?;
+        let applied = change.metadata.apply_snapshot(&found);
+        change.finish(applied, "apply a snapshot of")
+    }
+
+    /// Removes a snapshot from an image: the one with the id `which`, or that name.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::apply_snapshot`].
+    pub fn remove_snapshot(image: &OpenedFile, which: &str, allowed: &AllowedDirectories) -> Result<(), ImageError> {
+        let mut change = Change::new(image, allowed)?;
+        let found = change.find(which)?;
+        let removed = change.metadata.remove_snapshot(&change.header, &found);
+        change.finish(removed, "remove a snapshot of")
+    }
+}
+
+impl<'a> Change<'a> {
+    /// Nothing is counted anew that was not counted right before: the image must be whole.
+    fn new(image: &'a OpenedFile, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+        let path = image.path().to_owned();
+        let failed = failed(image, "read the snapshots of");
+        let report = Qcow2Check::open(image, false)?.run(Repair::None, &mut |_| ())?;
+        if report.corruptions > 0 {
+            let problem = format!("is damaged: {} says what is wrong, and repairs what can be", Remedy::RepairImage);
+            return Err(ImageError::Unusable { path, problem });
+        }
+        let header = chain::read_header(image.file(), &path)?;
+        let file = chain::image_file(image.file()).map_err(&failed)?;
+        let found = snapshots::found(&file, &header).map_err(&failed)?;
+        let handle = image.file().try_clone().map_err(&failed)?;
+        let Opened { metadata, .. } = chain::open_in(handle, &path, &FileOptions::default(), allowed)?;
+        let metadata = metadata.ok_or_else(|| failed(io::ErrorKind::ReadOnlyFilesystem.into()))?;
+        Ok(Self { image, header, metadata, found })
+    }
+
+    fn find(&self, which: &str) -> Result<FoundSnapshot, ImageError> {
+        found_of(&self.found, which).cloned().ok_or_else(|| self.refused(&format!("has no snapshot {which:?}")))
+    }
+
+    fn refused(&self, problem: &str) -> ImageError {
+        ImageError::Unusable { path: self.image.path().to_owned(), problem: problem.to_owned() }
+    }
+
+    fn finish(mut self, done: io::Result<()>, action: &'static str) -> Result<(), ImageError> {
+        // What was reserved is given back whatever became of it.
+        let closed = self.metadata.close().and_then(|()| self.metadata.sync());
+        done.and(closed).map_err(failed(self.image, action))
+    }
+}
+
+/// The one with that id, or that name.
+pub(super) fn found_of<'f>(found: &'f [FoundSnapshot], which: &str) -> Option<&'f FoundSnapshot> {
+    let by_id = found.iter().find(|found| found.described.id == which);
+    by_id.or_else(|| found.iter().find(|found| found.described.name == which))
+}
+
+fn failed(image: &OpenedFile, action: &'static str) -> impl Fn(io::Error) -> ImageError {
+    let path = image.path().to_owned();
+    move |source| ImageError::System { action, path: path.clone(), source }
+}

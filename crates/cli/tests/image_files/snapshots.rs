@@ -1,0 +1,72 @@
+//! `image snapshot`, `convert -l` and `,snapshot-name=`, beside qemu-img.
+
+use super::*;
+
+#[test]
+fn snapshots_are_made_listed_applied_and_deleted_as_by_qemu_img() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 vm.qcow2 8M");
+    let contents = |seed: u64| {
+        yard.random("data.img", 8 * MIB, seed);
+        image(&yard, ["convert", "-q", "-n", "data.img", "vm.qcow2"]).succeeded();
+        fs::read(yard.path("data.img")).unwrap()
+    };
+    let first = contents(1);
+    let said = image(&yard, ["snapshot", "-c", "first one", "vm.qcow2"]).succeeded().stdout;
+    assert_eq!(said, "vm.qcow2: snapshot first one made\n");
+    let second = contents(2);
+    qemu_img(&yard, "snapshot -c second vm.qcow2");
+    let third = contents(3);
+    qemu_img(&yard, "check -q vm.qcow2");
+    let theirs = qemu_img(&yard, "info --output=json vm.qcow2").json();
+    let ours = image(&yard, ["snapshot", "--json", "vm.qcow2"]).succeeded().json();
+    assert_eq!(ours.as_array().unwrap().len(), 2);
+    for (ours, theirs) in ours.as_array().unwrap().iter().zip(theirs["snapshots"].as_array().unwrap()) {
+        for key in ["id", "name", "date-sec", "vm-state-size"] {
+            assert_eq!(ours[key], theirs[key], "{key}");
+        }
+    }
+    let listed = image(&yard, ["snapshot", "-l", "vm.qcow2"]).succeeded().stdout;
+    let lines: Vec<_> = listed.lines().collect();
+    assert!(
+        lines.len() == 3 && lines[0].starts_with("ID   TAG ") && lines[1].starts_with("1    first one"),
+        "{listed}"
+    );
+    // By name, by id, and as qemu-img has it.
+    for (which, wanted) in [("first one", &first), ("2", &second), ("snapshot.name=second", &second)] {
+        image(&yard, ["convert", "-q", "-l", which, "vm.qcow2", "out.img"]).succeeded();
+        assert!(fs::read(yard.path("out.img")).unwrap() == *wanted, "{which}");
+    }
+    image(&yard, ["convert", "-q", "vm.qcow2,snapshot-name=first one", "out.img"]).succeeded();
+    assert!(fs::read(yard.path("out.img")).unwrap() == first);
+    image(&yard, ["snapshot", "-a", "1", "vm.qcow2"]).succeeded();
+    qemu_img(&yard, "check -q vm.qcow2");
+    image(&yard, ["convert", "-q", "vm.qcow2", "out.img"]).succeeded();
+    assert!(fs::read(yard.path("out.img")).unwrap() == first && first != third);
+    assert_eq!(image(&yard, ["snapshot", "-q", "-d", "first one", "vm.qcow2"]).succeeded().stdout, "");
+    image(&yard, ["snapshot", "-d", "second", "vm.qcow2"]).succeeded();
+    assert_eq!(image(&yard, ["snapshot", "vm.qcow2"]).succeeded().stdout, "no snapshots\n");
+    qemu_img(&yard, "check -q vm.qcow2");
+    image(&yard, ["convert", "-q", "vm.qcow2", "out.img"]).succeeded();
+    assert!(fs::read(yard.path("out.img")).unwrap() == first);
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_had_is_said() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 vm.qcow2 1M");
+    yard.random("disk.img", MIB, 1);
+    let before = fs::read(yard.path("vm.qcow2")).unwrap();
+    for (arguments, wanted) in [
+        (&["snapshot", "-a", "none", "vm.qcow2"][..], "vm.qcow2 has no snapshot \"none\""),
+        (&["snapshot", "-d", "none", "vm.qcow2"], "vm.qcow2 has no snapshot \"none\""),
+        (&["snapshot", "-c", "", "vm.qcow2"], "a snapshot's name has 1 to 1023 bytes"),
+        (&["snapshot", "-c", "one", "disk.img"], "disk.img: snapshots are inside of qcow2 images, and this is raw"),
+        (&["convert", "-l", "none", "vm.qcow2", "out.img"], "vm.qcow2 has no snapshot \"none\""),
+        (&["convert", "-l", "none", "disk.img", "out.img"], "snapshots are inside of qcow2 images, and this is raw"),
+    ] {
+        image(&yard, arguments).failed(1, &[wanted]);
+    }
+    image(&yard, ["snapshot", "-c", "one", "-d", "two", "vm.qcow2"]).failed(2, &["cannot be used with"]);
+    assert!(fs::read(yard.path("vm.qcow2")).unwrap() == before && !yard.path("out.img").exists());
+}
