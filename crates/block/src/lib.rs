@@ -194,7 +194,7 @@ pub use file_identity::FileIdentity;
 pub use formats::{
     AllowedDirectories, AtomicChange, BlockMapDisk, BlockMapFormat, BlockMapInfo, ChainImage, CheckReport, FileFormat,
     ForeignJournal, FoundJournal, ImageError, LuksHeader, LuksSlot, Preallocation, Qcow2Backing, Qcow2Bitmap,
-    Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Encryption, Qcow2Info, Qcow2Mapping, Qcow2MappingKind,
+    Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Encryption, Qcow2Features, Qcow2Info, Qcow2Mapping, Qcow2MappingKind,
     Qcow2Rebase, Qcow2Snapshot, Qcow2Writer, Repair, UnfinishedChange, VmdkDisk, VmdkExtent, VmdkInfo, image_chain,
     write_differences,
 };

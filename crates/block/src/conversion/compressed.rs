@@ -12,9 +12,12 @@ const WINDOW_BITS: u8 = 12;
 /// What compressed data may have more, beside an eighth, than what they were made of.
 const SLACK_BYTES: usize = 1024;
 
+/// zstd's own, and so QEMU's, where nobody says another.
+const ZSTD_LEVEL: i32 = 3;
+
 /// What compresses the clusters of one thread.
 pub(super) struct Compressor {
-    deflate: Compress,
+    method: Method,
     cluster: Vec<u8>,
     /// Compressed clusters, one after the other.
     packed: Vec<u8>,
@@ -22,11 +25,27 @@ pub(super) struct Compressor {
     placed: Vec<(u64, u32)>,
 }
 
+enum Method {
+    Zlib(Compress),
+    Zstd(zstd::bulk::Compressor<'static>),
+}
+
 impl Compressor {
-    pub(super) fn new(cluster_bytes: usize) -> Self {
-        // The level that zlib and so QEMU take when nobody says another.
-        let deflate = Compress::new_with_window_bits(Compression::new(6), false, WINDOW_BITS);
-        Self { deflate, cluster: vec![0; cluster_bytes], packed: Vec::new(), placed: Vec::new() }
+    /// For the clusters of an image.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub(super) fn new(writer: &Qcow2Writer) -> io::Result<Self> {
+        Self::of(writer.cluster_bytes() as usize, writer.is_zstd())
+    }
+
+    fn of(cluster_bytes: usize, is_zstd: bool) -> io::Result<Self> {
+        let method = match is_zstd {
+            true => Method::Zstd(zstd::bulk::Compressor::new(ZSTD_LEVEL)?),
+            // The level that zlib and so QEMU take when nobody says another.
+            false => Method::Zlib(Compress::new_with_window_bits(Compression::new(6), false, WINDOW_BITS)),
+        };
+        Ok(Self { method, cluster: vec![0; cluster_bytes], packed: Vec::new(), placed: Vec::new() })
     }
 
     /// Compresses the clusters of `runs`, which lie in memory from `memory_offset` on and on the disk from
@@ -50,7 +69,7 @@ impl Compressor {
                 let slice =
                     memory.slice(segment).ok_or_else(|| io::Error::other("a piece is larger than its memory"))?;
                 slice.read_slice(&mut self.cluster, 0).map_err(io::Error::other)?;
-                match self.deflate_cluster()? {
+                match self.compress_cluster()? {
                     Some(compressed_bytes) => self.placed.push((disk_offset + at, compressed_bytes)),
                     None => left.push((at, cluster_bytes, true)),
                 }
@@ -65,19 +84,24 @@ impl Compressor {
     }
 
     /// Appends the cluster, compressed, to what is packed; `None`, and nothing appended, if it does not become smaller.
-    fn deflate_cluster(&mut self) -> io::Result<Option<u32>> {
+    fn compress_cluster(&mut self) -> io::Result<Option<u32>> {
         let before = self.packed.len();
         // Room for whatever comes out: a compressor that runs out of it is one that keeps what it has for the next
         // cluster.
         let cluster_bytes = self.cluster.len();
         self.packed.resize(before + cluster_bytes + cluster_bytes / 8 + SLACK_BYTES, 0);
-        self.deflate.reset();
-        let status = self.deflate.compress(&self.cluster, &mut self.packed[before..], FlushCompress::Finish);
-        let status = status.map_err(io::Error::other)?;
-        let compressed_bytes = self.deflate.total_out() as usize;
-        let is_smaller = status == Status::StreamEnd && compressed_bytes < cluster_bytes;
-        self.packed.truncate(if is_smaller { before + compressed_bytes } else { before });
-        Ok(is_smaller.then_some(compressed_bytes as u32))
+        let room = &mut self.packed[before..];
+        let compressed_bytes = match &mut self.method {
+            Method::Zlib(deflate) => {
+                deflate.reset();
+                let status = deflate.compress(&self.cluster, room, FlushCompress::Finish).map_err(io::Error::other)?;
+                (status == Status::StreamEnd).then_some(deflate.total_out() as usize)
+            }
+            Method::Zstd(compressor) => Some(compressor.compress_to_buffer(&self.cluster, room)?),
+        };
+        let compressed_bytes = compressed_bytes.filter(|&bytes| bytes < cluster_bytes);
+        self.packed.truncate(before + compressed_bytes.unwrap_or(0));
+        Ok(compressed_bytes.map(|bytes| bytes as u32))
     }
 }
 
@@ -98,7 +122,7 @@ mod tests {
     #[test]
     fn clusters_of_any_contents_come_back() {
         for cluster_bytes in [512, 4096, 65536, 2 << 20] {
-            let mut compressor = Compressor::new(cluster_bytes);
+            let mut compressor = Compressor::of(cluster_bytes, false).unwrap();
             let mut state = 1_u64;
             for turn in 0..if cluster_bytes > 65536 { 20 } else { 300 } {
                 // From text to noise, and back in the same compressor.
@@ -109,7 +133,7 @@ mod tests {
                     *byte = if is_noise { (state >> 56) as u8 } else { (index % 23) as u8 };
                 });
                 compressor.packed.clear();
-                let length = compressor.deflate_cluster().unwrap();
+                let length = compressor.compress_cluster().unwrap();
                 assert_eq!(compressor.packed.len(), length.unwrap_or(0) as usize);
                 assert_eq!(length.is_some(), noisy_in_256 < 200, "{cluster_bytes} bytes, {noisy_in_256} of 256 noise");
                 if length.is_some() {

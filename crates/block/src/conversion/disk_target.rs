@@ -31,8 +31,8 @@ impl ConversionTarget for DiskTarget<'_> {
         self.disk.open_queue(memory, depth)
     }
 
-    fn writer(&self) -> Box<dyn PieceWriter + '_> {
-        Box::new(DiskWriter { is_zero: self.is_zero, unmap: self.unmap, runs: Vec::new() })
+    fn writer(&self) -> io::Result<Box<dyn PieceWriter + '_>> {
+        Ok(Box::new(DiskWriter { is_zero: self.is_zero, unmap: self.unmap, runs: Vec::new() }))
     }
 
     fn settle(&self, _piece: Range<u64>) -> io::Result<()> {

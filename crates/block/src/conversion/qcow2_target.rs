@@ -26,9 +26,9 @@ impl ConversionTarget for Qcow2Target<'_> {
         self.writer.open_queue(memory, depth)
     }
 
-    fn writer(&self) -> Box<dyn PieceWriter + '_> {
-        let compressor = self.compress.then(|| Compressor::new(self.writer.cluster_bytes() as usize));
-        Box::new(ClusterWriter { image: self.writer, compressor, runs: Vec::new(), segments: Vec::new() })
+    fn writer(&self) -> io::Result<Box<dyn PieceWriter + '_>> {
+        let compressor = self.compress.then(|| Compressor::new(self.writer)).transpose()?;
+        Ok(Box::new(ClusterWriter { image: self.writer, compressor, runs: Vec::new(), segments: Vec::new() }))
     }
 
     fn settle(&self, piece: Range<u64>) -> io::Result<()> {

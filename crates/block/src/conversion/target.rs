@@ -20,7 +20,10 @@ pub(super) trait ConversionTarget: Sync {
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>>;
 
     /// What a thread writes with. Called once a thread.
-    fn writer(&self) -> Box<dyn PieceWriter + '_>;
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    fn writer(&self) -> io::Result<Box<dyn PieceWriter + '_>>;
 
     /// All of a piece is written.
     fn settle(&self, piece: Range<u64>) -> io::Result<()>;

@@ -38,7 +38,7 @@ impl<'c> Worker<'c> {
             conversion,
             source: conversion.source.open_queue(&memory, depth)?,
             output: Output::new(conversion, memory, depth)?,
-            writer: conversion.target.writer(),
+            writer: conversion.target.writer()?,
             read: Vec::with_capacity(depth),
             has_more: true,
         })

@@ -54,7 +54,7 @@ pub use census::{CheckReport, Repair};
 use chain::Opened;
 pub use commit::Qcow2Commit;
 pub(crate) use create::create_delta;
-pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions};
+pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Features};
 pub use encryption::{LuksHeader, LuksSlot, Qcow2Encryption};
 pub use info::{ChainImage, Qcow2Bitmap, Qcow2Info, image_chain};
 pub use map::{Qcow2Mapping, Qcow2MappingKind};

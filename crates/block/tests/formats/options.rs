@@ -1,7 +1,9 @@
 //! Every sort of image that qemu-img makes, changed by us and by QEMU in turns, against a vector of bytes.
 
 use crate::rig::{Random, Rig, check_clean, open_allowed, pattern, qemu_img, qemu_io, text};
-use blockyard_block::{FileOptions, Operation};
+use blockyard_block::{
+    FileOptions, Operation, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features,
+};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
@@ -229,5 +231,84 @@ fn every_sort_of_image_is_changed_as_qemu_changes_it() {
     for (seed, sort) in (1..).zip(SORTS.into_iter().cycle().take(SORTS.len() * lives)) {
         println!("{seed}: {sort:?}");
         Twin::new(sort, seed).live();
+    }
+}
+
+#[test]
+fn every_sort_that_is_made_here_is_what_qemu_makes() {
+    let plain = Qcow2Features::default();
+    for (features, cluster_bytes, backed) in [
+        (Qcow2Features { version: 2, ..plain }, 4096, true),
+        (Qcow2Features { refcount_order: 0, ..plain }, 512, false),
+        (Qcow2Features { refcount_order: 6, has_lazy_refcounts: true, ..plain }, 1024, true),
+        (Qcow2Features { has_extended_l2: true, ..plain }, 16 << 10, true),
+        (Qcow2Features { has_extended_l2: true, is_zstd: true, ..plain }, 2 << 20, false),
+        (Qcow2Features { is_zstd: true, refcount_order: 5, ..plain }, 64 << 10, true),
+    ] {
+        for preallocation in [Preallocation::Off, Preallocation::Metadata, Preallocation::Falloc, Preallocation::Full] {
+            if backed && preallocation != Preallocation::Off {
+                continue;
+            }
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name: &str| directory.path().canonicalize().unwrap().join(name);
+            let mut contents = if backed { pattern(1 << 20, 3) } else { Vec::new() };
+            std::fs::write(path("base"), &contents).unwrap();
+            contents.resize(DISK_BYTES, 0);
+            let backing = backed.then(|| Qcow2Backing { name: "base".into(), format: "raw".into() });
+            let new = Qcow2CreateOptions {
+                features,
+                cluster_bytes,
+                preallocation,
+                ..Qcow2CreateOptions::new(DISK_BYTES as u64)
+            };
+            let image = path("image");
+            Qcow2Disk::create(&image, &Qcow2CreateOptions { backing, ..new }).unwrap();
+            check_clean(text(&image));
+            let said = qemu_img(&["info", "--output=json", text(&image)]);
+            let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+            let data = &said["format-specific"]["data"];
+            assert_eq!(
+                (&said["cluster-size"], &data["refcount-bits"]),
+                (&cluster_bytes.into(), &(1 << features.refcount_order).into())
+            );
+            if features.version == 3 {
+                assert_eq!(data["extended-l2"], features.has_extended_l2);
+                assert_eq!(data["lazy-refcounts"], features.has_lazy_refcounts);
+                assert_eq!(data["compression-type"], if features.is_zstd { "zstd" } else { "zlib" });
+            } else {
+                assert_eq!(data["compat"], "0.10");
+            }
+            if preallocation != Preallocation::Off {
+                let map = qemu_img(&["map", "--output=json", text(&image)]);
+                assert!(!map.contains("\"present\": false"), "{features:?} {preallocation:?}: {map}");
+            }
+            let mut rig = Rig::new(open_allowed(&image, &FileOptions::default()));
+            assert!(rig.read_all() == contents, "{features:?}");
+            let bytes = pattern(300 << 10, 9);
+            rig.write(900 << 10, &bytes);
+            contents[900 << 10..][..bytes.len()].copy_from_slice(&bytes);
+            drop(rig);
+            check_clean(text(&image));
+            std::fs::write(path("raw"), &contents).unwrap();
+            qemu_img(&["compare", "-f", "raw", "-F", "qcow2", text(&path("raw")), text(&image)]);
+        }
+    }
+}
+
+#[test]
+fn what_contradicts_itself_is_not_made() {
+    let plain = Qcow2Features::default();
+    let directory = tempfile::tempdir().unwrap();
+    for (features, cluster_bytes, wanted) in [
+        (Qcow2Features { version: 2, is_zstd: true, ..plain }, 65536, "version 2 (compat=0.10) has"),
+        (Qcow2Features { version: 2, refcount_order: 3, ..plain }, 65536, "version 2 (compat=0.10) has"),
+        (Qcow2Features { version: 4, ..plain }, 65536, "version 2 or 3"),
+        (Qcow2Features { refcount_order: 7, ..plain }, 65536, "1 to 64 bits"),
+        (Qcow2Features { has_extended_l2: true, ..plain }, 8192, "need clusters of 16 KiB"),
+    ] {
+        let options = Qcow2CreateOptions { features, cluster_bytes, ..Qcow2CreateOptions::new(MIB) };
+        let image = directory.path().join("image");
+        let error = Qcow2Disk::create(&image, &options).unwrap_err().to_string();
+        assert!(error.contains(wanted) && !image.exists(), "{error}");
     }
 }

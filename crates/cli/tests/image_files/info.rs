@@ -101,3 +101,41 @@ fn info_says_what_a_file_in_another_format_is() {
     let text = image(&yard, ["info", "called.img"]).succeeded().stdout;
     assert!(text.contains("file format: qcow2") && text.contains("add ,format=qcow2"), "{text}");
 }
+
+#[test]
+fn options_of_new_images_are_qemu_imgs() {
+    let yard = Yard::new();
+    fs::write(yard.path("disk.img"), b"some text of 16 ".repeat(1 << 18)).unwrap();
+    for (name, convert, options) in [
+        ("a.qcow2", true, "compression_type=zstd"),
+        ("b.qcow2", true, "compression_type=zstd,extended_l2=on,cluster_size=128K"),
+        ("c.qcow2", true, "compat=0.10"),
+        ("d.qcow2", false, "refcount_bits=1,lazy_refcounts=on,cluster_size=4k"),
+        ("e.qcow2", false, "compat=v3,extended_l2=on"),
+    ] {
+        if convert {
+            image(&yard, ["convert", "-q", "-c", "-o", options, "disk.img", name]).succeeded();
+        } else {
+            image(&yard, ["create", "-q", "-o", options, name, "8M"]).succeeded();
+            image(&yard, ["convert", "-q", "-n", "disk.img", name]).succeeded();
+        }
+        qemu_img(&yard, &format!("check -q {name}"));
+        // What is behind the end of the source is zeros.
+        qemu_img(&yard, &format!("compare -q disk.img {name}"));
+        let measured = |program: &[&str]| {
+            let arguments = [&["measure", "-O", "qcow2", "-o", options, "disk.img"], program].concat();
+            match program {
+                ["--json"] => image(&yard, arguments).succeeded().json(),
+                _ => qemu_img(&yard, &arguments.join(" ")).json(),
+            }
+        };
+        assert_eq!(
+            measured(&["--json"])["fully-allocated"],
+            measured(&["--output=json"])["fully-allocated"],
+            "{options}"
+        );
+    }
+    image(&yard, ["convert", "-c", "-o", "refcount_bits=8", "disk.img", "f.qcow2"]).failed(2, &["refcount_bits=16"]);
+    image(&yard, ["create", "-o", "compat=0.10,extended_l2=on", "f.qcow2", "1M"]).failed(1, &["compat=1.1"]);
+    assert!(!yard.path("f.qcow2").exists());
+}

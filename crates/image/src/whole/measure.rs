@@ -3,13 +3,14 @@
 use super::new_image::not_made;
 use crate::error::{Error, Result, refuse};
 use blockyard_block::specification::Format;
-use blockyard_block::{Disk, Extent, ExtentKind, Preallocation, walk_extents};
+use blockyard_block::{Disk, Extent, ExtentKind, Preallocation, Qcow2Features, walk_extents};
 
 /// What a new image is to be, as far as its size depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measuring {
     format: Format,
     cluster_bytes: u64,
+    features: Qcow2Features,
     preallocation: Preallocation,
 }
 
@@ -36,12 +37,17 @@ impl Measuring {
     ///
     /// # Errors
     /// When there is no such image.
-    pub fn new(format: Format, cluster_bytes: Option<u32>, preallocation: Option<Preallocation>) -> Result<Self> {
+    pub fn new(
+        format: Format,
+        cluster_bytes: Option<u32>,
+        features: Qcow2Features,
+        preallocation: Option<Preallocation>,
+    ) -> Result<Self> {
         let cluster_bytes = u64::from(cluster_bytes.unwrap_or(64 << 10));
         if !(512..=2 << 20).contains(&cluster_bytes) || !cluster_bytes.is_power_of_two() {
             return Err(Error::usage("clusters have 512 bytes to 2 MiB, a power of two"));
         }
-        Ok(Self { format, cluster_bytes, preallocation: preallocation.unwrap_or_default() })
+        Ok(Self { format, cluster_bytes, features, preallocation: preallocation.unwrap_or_default() })
     }
 
     /// Measures.
@@ -59,7 +65,7 @@ impl Measuring {
         };
         let measured = match self.format {
             Format::Raw => Some(Measured { required_bytes: size_bytes, full_bytes: size_bytes }),
-            Format::Qcow2 => qcow2(size_bytes, data_bytes, self.cluster_bytes),
+            Format::Qcow2 => qcow2(size_bytes, data_bytes, self.cluster_bytes, self.features),
             Format::Vmdk | Format::BlockMap(_) => return Err(not_made(self.format)),
         };
         match measured {
@@ -86,17 +92,18 @@ fn data_bytes(disk: &dyn Disk, cluster_bytes: u64) -> Result<u64> {
 }
 
 /// As `qcow2_measure` in QEMU's block/qcow2.c; `None` when that is more than there can be.
-fn qcow2(size_bytes: u64, data_bytes: u64, cluster_bytes: u64) -> Option<Measured> {
+fn qcow2(size_bytes: u64, data_bytes: u64, cluster_bytes: u64, features: Qcow2Features) -> Option<Measured> {
     const ENTRY_BYTES: u64 = 8;
-    const REFCOUNT_BYTES: u64 = 2;
+    let l2_entry_bytes = if features.has_extended_l2 { 2 * ENTRY_BYTES } else { ENTRY_BYTES };
+    let refcounts_per_block = (cluster_bytes * 8) >> features.refcount_order;
     let size_bytes = size_bytes.checked_next_multiple_of(cluster_bytes)?;
     let entries = cluster_bytes / ENTRY_BYTES;
-    let l2_bytes = (size_bytes / cluster_bytes).next_multiple_of(entries) * ENTRY_BYTES;
+    let l2_bytes = (size_bytes / cluster_bytes).next_multiple_of(cluster_bytes / l2_entry_bytes) * l2_entry_bytes;
     let l1_bytes = (l2_bytes / cluster_bytes).next_multiple_of(entries) * ENTRY_BYTES;
     let clusters = (cluster_bytes + l2_bytes + l1_bytes).checked_add(size_bytes)? / cluster_bytes;
     let (mut blocks, mut tables) = (0, 0);
     loop {
-        let new_blocks = (clusters + blocks + tables).div_ceil(cluster_bytes / REFCOUNT_BYTES);
+        let new_blocks = (clusters + blocks + tables).div_ceil(refcounts_per_block);
         let new_tables = new_blocks.div_ceil(entries);
         if (new_blocks, new_tables) == (blocks, tables) {
             break;
@@ -115,10 +122,10 @@ mod tests {
     fn absurd_sizes_are_no_panic() {
         for size in [u64::MAX, u64::MAX - 65535, 1 << 63] {
             for cluster in [512, 65536, 2 << 20] {
-                let _ = qcow2(size, 0, cluster);
+                let _ = qcow2(size, 0, cluster, Qcow2Features::default());
             }
         }
         let empty = Measured { required_bytes: 393_216, full_bytes: 1_074_135_040 };
-        assert_eq!(qcow2(1 << 30, 0, 65536), Some(empty));
+        assert_eq!(qcow2(1 << 30, 0, 65536, Qcow2Features::default()), Some(empty));
     }
 }

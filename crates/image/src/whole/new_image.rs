@@ -6,7 +6,7 @@ use crate::error::{Context, Error, Result};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
     AllowedDirectories, Disk, Engine, FileDisk, FileOptions, Preallocation, Qcow2Backing, Qcow2CreateOptions,
-    Qcow2Disk, ReplacementFile, directory_of, shown,
+    Qcow2Disk, Qcow2Features, ReplacementFile, directory_of, shown,
 };
 use std::fs::File;
 use std::ops::Range;
@@ -37,6 +37,8 @@ pub struct NewImage {
     pub size_bytes: u64,
     /// The unit of allocation of qcow2.
     pub cluster_bytes: Option<u32>,
+    /// What whoever uses a qcow2 image must know.
+    pub features: Qcow2Features,
     /// What is allocated from the start.
     pub preallocation: Preallocation,
     /// What shows where the image holds nothing.
@@ -52,6 +54,7 @@ impl NewImage {
             format,
             size_bytes,
             cluster_bytes: None,
+            features: Qcow2Features::default(),
             preallocation: Preallocation::Off,
             backing: None,
         }
@@ -76,6 +79,7 @@ impl NewImage {
         let defaults = Qcow2CreateOptions::new(self.size_bytes);
         Qcow2CreateOptions {
             cluster_bytes: self.cluster_bytes.unwrap_or(defaults.cluster_bytes),
+            features: self.features,
             preallocation: self.preallocation,
             backing: self.backing.clone(),
             ..defaults

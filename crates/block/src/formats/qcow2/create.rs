@@ -1,6 +1,6 @@
 //! Making images.
 
-use super::header::DISK_MAX_BYTES;
+use super::header::{DISK_MAX_BYTES, EXTENDED_CLUSTER_BITS_MIN};
 use super::writer::Qcow2Writer;
 use crate::ReplacementFile;
 use crate::formats::ImageError;
@@ -39,6 +39,45 @@ pub struct Qcow2Backing {
     pub format: String,
 }
 
+/// What whoever uses an image must know of its format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Qcow2Features {
+    /// 2, or 3: what is older than QEMU 1.1 knows 2.
+    pub version: u32,
+    /// Refcounts have two to the power of this, in bits: 0 to 6; of version 2, 4.
+    pub refcount_order: u32,
+    /// Whoever writes to it may be behind with refcounts. We never are.
+    pub has_lazy_refcounts: bool,
+    /// Clusters have 32 parts: they have 16 KiB at least.
+    pub has_extended_l2: bool,
+    /// What is compressed is so by zstd, else by zlib.
+    pub is_zstd: bool,
+}
+
+impl Default for Qcow2Features {
+    fn default() -> Self {
+        Self { version: 3, refcount_order: 4, has_lazy_refcounts: false, has_extended_l2: false, is_zstd: false }
+    }
+}
+
+impl Qcow2Features {
+    fn check(self, cluster_bytes: u32) -> Result<(), String> {
+        let is_new = self.refcount_order != 4 || self.has_lazy_refcounts || self.has_extended_l2 || self.is_zstd;
+        if !(2..=3).contains(&self.version) || self.refcount_order > 6 {
+            return Err("an image is of version 2 or 3, and its refcounts have 1 to 64 bits".to_owned());
+        }
+        if self.version == 2 && is_new {
+            return Err("version 2 (compat=0.10) has refcounts of 16 bits, none of them lazy, no extended L2 entries \
+                        and no zstd: leave these out, or take compat=1.1"
+                .to_owned());
+        }
+        if self.has_extended_l2 && cluster_bytes < 1 << EXTENDED_CLUSTER_BITS_MIN {
+            return Err("extended L2 entries need clusters of 16 KiB at least".to_owned());
+        }
+        Ok(())
+    }
+}
+
 /// What a new image is like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Qcow2CreateOptions {
@@ -50,23 +89,28 @@ pub struct Qcow2CreateOptions {
     pub preallocation: Preallocation,
     /// What shows where the image holds nothing.
     pub backing: Option<Qcow2Backing>,
+    /// What whoever uses it must know.
+    pub features: Qcow2Features,
 }
 
 impl Qcow2CreateOptions {
     /// An empty image of `size_bytes` in clusters of 64 KiB.
     pub fn new(size_bytes: u64) -> Self {
-        Self { size_bytes, cluster_bytes: 64 << 10, preallocation: Preallocation::Off, backing: None }
+        let features = Qcow2Features::default();
+        Self { size_bytes, cluster_bytes: 64 << 10, preallocation: Preallocation::Off, backing: None, features }
     }
 
     pub(super) fn check(&self) -> Result<(), ImageError> {
-        let Self { size_bytes, cluster_bytes, preallocation, ref backing } = *self;
+        let Self { size_bytes, cluster_bytes, preallocation, ref backing, features } = *self;
         let clusters_are_possible = (CLUSTER_MIN_BYTES..=CLUSTER_MAX_BYTES).contains(&cluster_bytes);
         if !clusters_are_possible || !cluster_bytes.is_power_of_two() {
             let problem =
                 format!("clusters of {cluster_bytes} bytes are not possible: 512 bytes to 2 MiB, powers of two");
             return Err(ImageError::Invalid(problem));
         }
-        let l2_covers_bytes = u64::from(cluster_bytes) * u64::from(cluster_bytes / 8);
+        features.check(cluster_bytes).map_err(ImageError::Invalid)?;
+        let entry_bytes = if features.has_extended_l2 { 16 } else { 8 };
+        let l2_covers_bytes = u64::from(cluster_bytes) * u64::from(cluster_bytes / entry_bytes);
         let size_max_bytes = (L1_ENTRIES_MAX * l2_covers_bytes).min(DISK_MAX_BYTES);
         if size_bytes > size_max_bytes || !size_bytes.is_multiple_of(512) {
             let problem = format!(
@@ -117,7 +161,7 @@ fn format(file: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), 
 
 fn fill(file: &File, writer: Qcow2Writer, options: &Qcow2CreateOptions) -> io::Result<()> {
     let cluster_bytes = u64::from(options.cluster_bytes);
-    let table_covers_bytes = cluster_bytes * cluster_bytes / 8;
+    let table_covers_bytes = cluster_bytes * cluster_bytes / if options.features.has_extended_l2 { 16 } else { 8 };
     let mut start = 0;
     while start < options.size_bytes && options.preallocation != Preallocation::Off {
         let end = options.size_bytes.min(start + table_covers_bytes);

@@ -11,7 +11,7 @@ const HEADER_V2_BYTES: usize = 72;
 
 const CLUSTER_BITS_MIN: u32 = 9;
 /// Of clusters with 32 parts, each of which has a sector at least.
-const EXTENDED_CLUSTER_BITS_MIN: u32 = 14;
+pub(super) const EXTENDED_CLUSTER_BITS_MIN: u32 = 14;
 /// QEMU's limit: 2 MiB.
 const CLUSTER_BITS_MAX: u32 = 21;
 
@@ -29,7 +29,7 @@ const BACKING_NAME_MAX_BYTES: u32 = 1023;
 pub(super) const INCOMPATIBLE_DIRTY: u64 = 1 << 0;
 pub(super) const INCOMPATIBLE_CORRUPT: u64 = 1 << 1;
 const INCOMPATIBLE_DATA_FILE: u64 = 1 << 2;
-const INCOMPATIBLE_COMPRESSION: u64 = 1 << 3;
+pub(super) const INCOMPATIBLE_COMPRESSION: u64 = 1 << 3;
 pub(super) const INCOMPATIBLE_EXTENDED_L2: u64 = 1 << 4;
 /// Where the low bytes of the incompatible features are in the header.
 pub(super) const INCOMPATIBLE_AT: u64 = 72;
@@ -50,12 +50,12 @@ pub(super) const INCOMPATIBLE_MARKS: u64 = INCOMPATIBLE_DIRTY | INCOMPATIBLE_COR
 pub(super) const AUTOCLEAR_BITMAPS: u64 = 1 << 0;
 /// Whether the external data file is a raw image of the disk: else somebody wrote to the image who did not keep it so.
 pub(super) const AUTOCLEAR_DATA_FILE_RAW: u64 = 1 << 1;
-const COMPATIBLE_LAZY_REFCOUNTS: u64 = 1 << 0;
+pub(super) const COMPATIBLE_LAZY_REFCOUNTS: u64 = 1 << 0;
 
 /// Where the type of compression is, in headers that are long enough.
 const COMPRESSION_AT: usize = 104;
 const COMPRESSION_ZLIB: u8 = 0;
-const COMPRESSION_ZSTD: u8 = 1;
+pub(super) const COMPRESSION_ZSTD: u8 = 1;
 
 const EXTENSION_END: u32 = 0;
 pub(super) const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;

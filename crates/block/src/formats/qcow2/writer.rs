@@ -5,12 +5,14 @@
 //! forgotten, so a large disk costs no more memory than a small one. The refcounts follow at the end: all that was
 //! taken is in use.
 //!
-//! QEMU's docs/interop/qcow2.txt is the format. The image is of version 3, has refcounts of 16 bits, and is compressed
-//! by zlib if at all.
+//! QEMU's docs/interop/qcow2.txt is the format.
 
-use super::create::{Qcow2Backing, Qcow2CreateOptions};
+use super::create::{Qcow2Backing, Qcow2CreateOptions, Qcow2Features};
 use super::entries::{COPIED, Layout as Clusters};
-use super::header::EXTENSION_BACKING_FORMAT;
+use super::header::{
+    COMPATIBLE_LAZY_REFCOUNTS, COMPRESSION_ZSTD, EXTENSION_BACKING_FORMAT, INCOMPATIBLE_COMPRESSION,
+    INCOMPATIBLE_EXTENDED_L2,
+};
 use super::new_refcounts::NewRefcounts;
 use crate::formats::ImageError;
 use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Queue};
@@ -25,11 +27,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Storage is reserved so far ahead: writing to it is a third faster on ext4.
 const RESERVED_BYTES: u64 = 64 << 20;
 
+/// All parts of a cluster are data.
+const ALL_PARTS_DATA: u64 = u32::MAX as u64;
+
 /// Where a header has the offset and the length of its backing file's name.
 const BACKING_NAME_AT: Range<usize> = 8..20;
-
-/// Refcounts have 16 bits.
-const REFCOUNT_ORDER: u32 = 4;
 
 /// A qcow2 image that is being written.
 #[derive(Debug)]
@@ -39,6 +41,9 @@ pub struct Qcow2Writer {
     disk: FileDisk,
     size_bytes: u64,
     cluster_bits: u32,
+    /// What its L2 entries are.
+    clusters: Clusters,
+    features: Qcow2Features,
     backing: Option<Qcow2Backing>,
     /// Held for a moment once a megabyte or so.
     layout: Mutex<Layout>,
@@ -87,7 +92,8 @@ impl Qcow2Writer {
         let handle = file.try_clone().map_err(|error| ImageError::Invalid(format!("no more descriptors: {error}")))?;
         // Whoever writes does so in a thread of its own.
         let disk = FileDisk::growing(handle, &FileOptions { engine: Engine::Sync, ..FileOptions::default() })?;
-        let l1_entries = size_bytes.div_ceil(1 << (2 * cluster_bits - 3));
+        let clusters = Clusters { cluster_bits, is_extended: options.features.has_extended_l2, has_data_file: false };
+        let l1_entries = size_bytes.div_ceil(1 << clusters.table_covers_bits());
         let l1_clusters = (l1_entries * 8).div_ceil(1 << cluster_bits);
         let layout = Layout {
             free_cluster: 1 + l1_clusters,
@@ -98,13 +104,18 @@ impl Qcow2Writer {
             sharers: Vec::new(),
             reserved_end,
         };
-        let backing = backing.clone();
-        Ok(Self { file, disk, size_bytes, cluster_bits, backing, layout: Mutex::new(layout) })
+        let (backing, features) = (backing.clone(), options.features);
+        Ok(Self { file, disk, size_bytes, cluster_bits, clusters, features, backing, layout: Mutex::new(layout) })
     }
 
     /// Bytes in a cluster.
     pub fn cluster_bytes(&self) -> u64 {
         1 << self.cluster_bits
+    }
+
+    /// Whether clusters are compressed by zstd; else by zlib.
+    pub fn is_zstd(&self) -> bool {
+        self.features.is_zstd
     }
 
     /// Size of the disk.
@@ -128,7 +139,7 @@ impl Qcow2Writer {
         layout.reserve(&self.file, self.cluster_bits);
         for (index, offset) in clusters.take(count).enumerate() {
             let at = start + ((index as u64) << self.cluster_bits);
-            self.enter(&mut layout, offset, at | COPIED);
+            self.enter(&mut layout, offset, [at | COPIED, ALL_PARTS_DATA]);
         }
         start
     }
@@ -144,21 +155,22 @@ impl Qcow2Writer {
         for &(offset, length) in clusters {
             let end = at + u64::from(length);
             layout.share(at >> self.cluster_bits..=(end - 1) >> self.cluster_bits);
-            self.enter(&mut layout, offset, clusters_of(self.cluster_bits).compressed_word(at, end));
+            self.enter(&mut layout, offset, [self.clusters.compressed_word(at, end), 0]);
             at = end;
         }
         start
     }
 
-    fn enter(&self, layout: &mut Layout, offset: u64, entry: u64) {
-        let entries = 1_usize << (self.cluster_bits - 3);
-        let table = self.table(layout, offset >> (2 * self.cluster_bits - 3));
-        let index = (offset >> self.cluster_bits) as usize & (entries - 1);
-        table.entries.get_or_insert_with(|| vec![0; entries].into_boxed_slice())[index] = entry;
+    fn enter(&self, layout: &mut Layout, offset: u64, entry: [u64; 2]) {
+        let (table_bits, words) = (self.clusters.table_bits(), self.clusters.entry_words());
+        let table = self.table(layout, offset >> self.clusters.table_covers_bits());
+        let index = (offset >> self.cluster_bits) as usize & ((1 << table_bits) - 1);
+        let entries = table.entries.get_or_insert_with(|| vec![0; words << table_bits].into_boxed_slice());
+        entries[index * words..][..words].copy_from_slice(&entry[..words]);
     }
 
     fn table<'l>(&self, layout: &'l mut Layout, index: u64) -> &'l mut Table {
-        let covers_bytes = 1 << (2 * self.cluster_bits - 3);
+        let covers_bytes = 1 << self.clusters.table_covers_bits();
         let left_bytes = self.size_bytes.saturating_sub(index * covers_bytes).min(covers_bytes);
         layout.tables.entry(index).or_insert(Table { entries: None, left_bytes })
     }
@@ -177,7 +189,7 @@ impl Qcow2Writer {
     /// # Errors
     /// When a table cannot be written.
     pub fn settle(&self, range: Range<u64>) -> io::Result<()> {
-        let covers_bytes: u64 = 1 << (2 * self.cluster_bits - 3);
+        let covers_bytes: u64 = 1 << self.clusters.table_covers_bits();
         let mut at = range.start;
         while at < range.end {
             let index = at / covers_bytes;
@@ -218,7 +230,7 @@ impl Qcow2Writer {
         if !layout.tables.is_empty() {
             return Err(io::Error::other("a part of the disk was not settled"));
         }
-        let refcounts = NewRefcounts::of(layout.free_cluster, self.cluster_bits, REFCOUNT_ORDER);
+        let refcounts = NewRefcounts::of(layout.free_cluster, self.cluster_bits, self.features.refcount_order);
         let sharers = |cluster: u64| layout.sharers.get(cluster as usize).copied().unwrap_or(0).max(1).into();
         refcounts.write(sharers, |bytes, offset| self.file.write_all_at(bytes, offset))?;
         let l1: Vec<u8> = layout.l1.iter().flat_map(|entry| entry.to_be_bytes()).collect();
@@ -229,14 +241,15 @@ impl Qcow2Writer {
         self.file.set_len(refcounts.end_cluster() << self.cluster_bits)
     }
 
-    /// "Header": 104 bytes, the format of the backing file, the end of the header extensions, and the backing file's
-    /// name.
+    /// "Header": 72 or 112 bytes, the format of the backing file, the end of the header extensions, and the backing
+    /// file's name.
     fn header(&self, l1_entries: u32, refcounts: &NewRefcounts) -> io::Result<Vec<u8>> {
-        const HEADER_BYTES: u32 = 104;
-        let mut bytes = Vec::with_capacity(112);
+        const HEADER_V3_BYTES: u32 = 112;
+        let Qcow2Features { version, refcount_order, has_lazy_refcounts, has_extended_l2, is_zstd } = self.features;
+        let mut bytes = Vec::with_capacity(128);
         let l1_offset: u64 = 1 << self.cluster_bits;
         bytes.extend(b"QFI\xfb");
-        bytes.extend(3_u32.to_be_bytes());
+        bytes.extend(version.to_be_bytes());
         bytes.extend([0; 12]); // Where the backing file's name is.
         bytes.extend(self.cluster_bits.to_be_bytes());
         bytes.extend(self.size_bytes.to_be_bytes());
@@ -246,9 +259,17 @@ impl Qcow2Writer {
         bytes.extend(refcounts.table_offset_bytes().to_be_bytes());
         bytes.extend(refcounts.table_clusters().to_be_bytes());
         bytes.extend([0; 12]); // No snapshots.
-        bytes.extend([0; 24]); // No feature that anybody must know.
-        bytes.extend(REFCOUNT_ORDER.to_be_bytes());
-        bytes.extend(HEADER_BYTES.to_be_bytes());
+        if version >= 3 {
+            let feature = |is_there: bool, feature: u64| if is_there { feature } else { 0 };
+            let incompatible =
+                feature(has_extended_l2, INCOMPATIBLE_EXTENDED_L2) | feature(is_zstd, INCOMPATIBLE_COMPRESSION);
+            bytes.extend(incompatible.to_be_bytes());
+            bytes.extend(feature(has_lazy_refcounts, COMPATIBLE_LAZY_REFCOUNTS).to_be_bytes());
+            bytes.extend([0; 8]);
+            bytes.extend(refcount_order.to_be_bytes());
+            bytes.extend(HEADER_V3_BYTES.to_be_bytes());
+            bytes.extend([if is_zstd { COMPRESSION_ZSTD } else { 0 }, 0, 0, 0, 0, 0, 0, 0]);
+        }
         let Some(Qcow2Backing { name, format }) = &self.backing else {
             bytes.extend([0; 8]); // No more extensions.
             return Ok(bytes);
@@ -270,10 +291,6 @@ impl Qcow2Writer {
     fn layout(&self) -> MutexGuard<'_, Layout> {
         self.layout.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn clusters_of(cluster_bits: u32) -> Clusters {
-    Clusters { cluster_bits, is_extended: false, has_data_file: false }
 }
 
 impl Layout {

@@ -7,7 +7,7 @@ use super::snapshot;
 use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{Preallocation, size};
+use blockyard_block::{Preallocation, Qcow2Features, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::failures::suggest_in_place;
 use blockyard_command_line::image::at_terminal::AtTerminal;
@@ -37,8 +37,9 @@ pub struct ConvertArgs {
     /// Format of DST [default: what its name's ending says].
     #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_formats())]
     output_format: Option<Format>,
-    /// Options of a new image: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME,
-    /// backing_fmt=FORMAT.
+    /// Options of a new image: preallocation=off|metadata|falloc|full, and for qcow2 cluster_size=SIZE,
+    /// backing_file=NAME, backing_fmt=FORMAT, compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd,
+    /// extended_l2=on|off, lazy_refcounts=on|off.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
     /// Backing file of a new image (qcow2), which then holds only what differs from it. A name that is not absolute
@@ -164,7 +165,13 @@ impl ConvertArgs {
         }
         let permissions = source.permissions;
         let image = NewImage::new(path, format, source.disk.geometry().capacity_bytes);
-        Ok(NewImage { permissions, cluster_bytes: options.cluster_bytes, preallocation, backing, ..image })
+        if self.compress && options.features.refcount_order < Qcow2Features::default().refcount_order {
+            bail!(UsageError(
+                "-c needs refcount_bits=16 or more: compressed clusters share those of the file".to_owned()
+            ));
+        }
+        let ImageOptions { cluster_bytes, features, .. } = options;
+        Ok(NewImage { permissions, cluster_bytes, features, preallocation, backing, ..image })
     }
 
     fn in_place(&self, named: &DiskSpecification, source: &WholeDisk) -> Result<Target> {

@@ -107,6 +107,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     let size_bytes = size_bytes.checked_next_multiple_of(512).unwrap_or(u64::MAX);
     let image = NewImage {
         cluster_bytes: options.cluster_bytes,
+        features: options.features,
         preallocation: options.preallocation.unwrap_or_default(),
         backing,
         ..NewImage::new(path, format, size_bytes)

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
-use blockyard_block::{Preallocation, Qcow2Backing, size};
+use blockyard_block::{Preallocation, Qcow2Backing, Qcow2Features, size};
 use blockyard_command_line::usage_error::UsageError;
 
 /// Options of a new image.
@@ -18,17 +18,9 @@ pub struct ImageOptions {
     pub backing_format: Option<String>,
     /// The size of the disk.
     pub size_bytes: Option<u64>,
+    /// What whoever uses a qcow2 image must know.
+    pub features: Qcow2Features,
 }
-
-/// Options with one value that can be had; saying so is fine.
-const FIXED: [(&str, &[&str]); 6] = [
-    ("compat", &["1.1", "v3"]),
-    ("compression_type", &["zlib"]),
-    ("encryption", &["off"]),
-    ("extended_l2", &["off"]),
-    ("lazy_refcounts", &["off"]),
-    ("refcount_bits", &["16"]),
-];
 
 impl ImageOptions {
     /// Reads `key=value,key=value`, each text as if all were one.
@@ -72,10 +64,6 @@ impl ImageOptions {
     }
 
     fn set(&mut self, key: &str, value: &str, format: Format) -> Result<(), String> {
-        if let Some((_, values)) = FIXED.iter().find(|(known, _)| *known == key) {
-            let is_there = values.contains(&value) && format == Format::Qcow2;
-            return if is_there { Ok(()) } else { Err(format!("only {key}={} can be had, for qcow2", values[0])) };
-        }
         match (key, format) {
             ("size", _) => self.size_bytes = Some(size::parse(value)?),
             ("preallocation", _) => self.preallocation = Some(preallocation(value, format)?),
@@ -85,17 +73,44 @@ impl ImageOptions {
             }
             ("backing_file", Format::Qcow2) => self.backing_name = Some(value.to_owned()),
             ("backing_fmt", Format::Qcow2) => self.backing_format = Some(value.to_owned()),
-            ("cluster_size" | "backing_file" | "backing_fmt", _) => {
-                return Err(format!("{} images have no {key}", format.word()));
+            ("compat", Format::Qcow2) => {
+                self.features.version = chosen(value, &[("0.10", 2), ("v2", 2), ("1.1", 3), ("v3", 3)])?;
             }
+            ("refcount_bits", Format::Qcow2) => {
+                let orders = [("1", 0), ("2", 1), ("4", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
+                self.features.refcount_order = chosen(value, &orders)?;
+            }
+            ("compression_type", Format::Qcow2) => {
+                self.features.is_zstd = chosen(value, &[("zlib", false), ("zstd", true)])?;
+            }
+            ("extended_l2", Format::Qcow2) => self.features.has_extended_l2 = chosen(value, &SWITCH)?,
+            ("lazy_refcounts", Format::Qcow2) => self.features.has_lazy_refcounts = chosen(value, &SWITCH)?,
+            ("encryption", Format::Qcow2) => chosen(value, &[("off", ())])?,
+            (
+                "cluster_size" | "backing_file" | "backing_fmt" | "compat" | "refcount_bits" | "compression_type"
+                | "extended_l2" | "lazy_refcounts" | "encryption",
+                _,
+            ) => return Err(format!("{} images have no {key}", format.word())),
             _ => {
-                return Err(
-                    "the options are cluster_size, preallocation, backing_file, backing_fmt and size".to_owned()
-                );
+                return Err("the options are size, preallocation and, for qcow2, cluster_size, backing_file, \
+                            backing_fmt, compat, refcount_bits, compression_type, extended_l2 and lazy_refcounts"
+                    .to_owned());
             }
         }
         Ok(())
     }
+}
+
+/// Words for yes and no.
+const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
+
+/// What a word stands for.
+fn chosen<T: Copy>(word: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    let found = choices.iter().find(|(known, _)| *known == word);
+    found.map(|&(_, choice)| choice).ok_or_else(|| {
+        let known: Vec<_> = choices.iter().map(|(known, _)| *known).collect();
+        format!("it is {}", known.join(", "))
+    })
 }
 
 /// That nobody says in which format a backing file is.
@@ -141,8 +156,11 @@ mod tests {
             ("cluster_size=64K", Format::Raw),
             ("preallocation=metadata", Format::Raw),
             ("preallocation=some", Format::Qcow2),
-            ("compat=0.10", Format::Qcow2),
-            ("compression_type=zstd", Format::Qcow2),
+            ("compat=1.0", Format::Qcow2),
+            ("compat=1.1", Format::Raw),
+            ("compression_type=lzma", Format::Qcow2),
+            ("refcount_bits=3", Format::Qcow2),
+            ("extended_l2=yes", Format::Qcow2),
             ("encryption=on", Format::Qcow2),
             ("no_such=1", Format::Qcow2),
             ("cluster_size", Format::Qcow2),

@@ -60,7 +60,7 @@ struct Json {
 /// When the disk cannot be read.
 pub fn run(args: &MeasureArgs) -> Result<()> {
     let options = ImageOptions::parse(&args.options, args.output_format)?;
-    let measuring = Measuring::new(args.output_format, options.cluster_bytes, options.preallocation)?;
+    let measuring = Measuring::new(args.output_format, options.cluster_bytes, options.features, options.preallocation)?;
     if options.size_bytes.is_some() {
         bail!(UsageError(
             "the size of a disk that is not there is --size SIZE, and of one that is there its own".to_owned()
