@@ -34,6 +34,7 @@ mod internal_snapshots;
 mod map;
 mod metadata;
 mod new_refcounts;
+mod pending_check;
 mod queue;
 mod readers;
 mod rebase;
@@ -197,7 +198,7 @@ impl Qcow2Disk {
     }
 
     fn on(opened: Opened, path: &Path) -> Result<Self, ImageError> {
-        let started = Worker::start(Arc::new(opened.image), opened.metadata);
+        let started = Worker::start(Arc::new(opened.image), opened.metadata, opened.unchecked);
         let worker = started.map_err(|source| ImageError::System {
             action: "start a thread for",
             path: path.to_owned(),

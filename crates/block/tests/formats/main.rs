@@ -7,6 +7,7 @@ mod killed;
 mod model;
 mod options;
 mod overlay;
+mod pending_check;
 mod qcow2;
 mod refused;
 mod rig;

@@ -56,9 +56,10 @@ fn marks_and_nonsense_in_the_header_are_refused() {
         (48, &[0, 0, 0, 0, 255, 255, 0, 0], "is damaged: its refcount table does not lie within the file"),
         (96, &[0, 0, 0, 7], "has refcounts of 2^7 bits"),
         (100, &[0, 0, 255, 255], "has a header of 65535 bytes"),
-        (104, &[1, 2, 3, 4, 0, 0, 255, 0], "is damaged: a header extension does not lie within the first cluster"),
-        (104, &[0, 0, 0, 0, 0, 0, 255, 0], "is damaged: a header extension does not lie within the first cluster"),
-        (104, &[1, 2, 3, 4, 0, 0, 15, 144], "is damaged: its header extensions do not end within the first cluster"),
+        (104, &[1], "is compressed in a way that is not known here (type 1)"),
+        (112, &[1, 2, 3, 4, 0, 0, 255, 0], "is damaged: a header extension does not lie within the first cluster"),
+        (112, &[0, 0, 0, 0, 0, 0, 255, 0], "is damaged: a header extension does not lie within the first cluster"),
+        (112, &[1, 2, 3, 4, 0, 0, 15, 136], "is damaged: its header extensions do not end within the first cluster"),
         (8, &[0, 0, 0, 0, 0, 0, 255, 0, 0, 0, 3, 0], "its backing file's name does not lie within the first cluster"),
     ] {
         let mut bad = good.clone();

@@ -54,7 +54,6 @@ impl ConvertOptions {
 /// What is written.
 pub struct Target(Kind);
 
-#[expect(clippy::large_enum_variant, reason = "a conversion has one of them")]
 enum Kind {
     /// A new image.
     New {
@@ -74,7 +73,7 @@ enum Writer {
     /// By a disk on it, over its backing file's.
     Overlay { disk: Qcow2Disk, behind: Arc<dyn Disk> },
     /// By a writer of its own.
-    Qcow2(Qcow2Writer),
+    Qcow2(Box<Qcow2Writer>),
 }
 
 impl Target {
@@ -198,7 +197,7 @@ impl Writer {
             let file = ReplacementFile::create_like(&image.path, image.permissions)?;
             let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
             let writer = Qcow2Writer::new(handle, &image.qcow2_options())?;
-            return Ok((file, Self::Qcow2(writer)));
+            return Ok((file, Self::Qcow2(Box::new(writer))));
         }
         let file = image.make(watch)?;
         let is_sparse = image.format == Format::Raw && image.preallocation == Preallocation::Off;

@@ -3,13 +3,13 @@
 use super::check;
 use super::grace::Grace;
 use super::header::{FIRST_CLUSTER_MAX_BYTES, Header};
-use super::header_change;
 use super::image::{Below, Image};
 use super::image_file::ImageFile;
 use super::image_tables::ImageTables;
 use super::internal_snapshots::found_of;
 use super::l2_cache::L2Cache;
 use super::metadata::Metadata;
+use super::pending_check::Unchecked;
 use super::snapshots;
 use crate::formats::{AllowedDirectories, ImageError, demand};
 use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word};
@@ -34,6 +34,20 @@ const PAGE_BYTES: u64 = 4096;
 pub(super) struct Opened {
     pub(super) image: Image,
     pub(super) metadata: Option<Metadata>,
+    /// What has to be done before anything is changed.
+    pub(super) unchecked: Option<Unchecked>,
+}
+
+impl Opened {
+    /// The tables, once the image is known to be in order: for whoever changes them right away.
+    ///
+    /// # Errors
+    /// When it is damaged, or is only read.
+    pub(super) fn into_metadata(self, path: &Path) -> Result<Metadata, ImageError> {
+        let checked = self.unchecked.map_or(Ok(()), |unchecked| unchecked.check(&AtomicBool::new(false)));
+        checked.map_err(|problem| unusable(path, problem))?;
+        self.metadata.ok_or_else(|| unusable(path, "is only read"))
+    }
 }
 
 /// Opens the image at `path`.
@@ -78,6 +92,8 @@ pub(super) fn open_larger(
     let failed = |source| ImageError::System { action: "change the size of", path: path.to_owned(), source };
     let mut chain = Chain::new(FileOptions::default(), allowed);
     let mut top = chain.open_qcow2(file, path, false, Base::InHeader)?;
+    let checked = top.unchecked.take().map_or(Ok(()), |unchecked| unchecked.check(&AtomicBool::new(false)));
+    checked.map_err(|problem| unusable(path, problem))?;
     top.metadata.as_mut().map_or(Ok(()), |metadata| metadata.reach(size_bytes)).map_err(failed)?;
     top.header.size_bytes = size_bytes;
     chain.tables.first_mut().into_iter().for_each(|tables| tables.grow(size_bytes));
@@ -136,6 +152,7 @@ struct Top {
     header: Header,
     /// If it is written to.
     metadata: Option<Metadata>,
+    unchecked: Option<Unchecked>,
     /// Indices of the image's own file and its data file.
     own: Vec<usize>,
 }
@@ -197,16 +214,12 @@ impl<'a> Chain<'a> {
         let direct = self.options.direct && header.cluster_bytes() >= PAGE_BYTES;
         let file_options = FileOptions { read_only, direct, ..self.options };
         let (index, image_file) = self.add_image_file(file, path, file_options)?;
-        if !read_only {
-            check::check(&image_file, &header).map_err(|problem| unusable(path, problem))?;
-        } else {
-            check::check_to_read(&image_file, &header).map_err(|problem| unusable(path, problem))?;
-        }
-        let failed = |error: io::Error| unusable(path, format!("is no qcow2 image that can be used: {error}"));
+        let checked = match read_only {
+            true => check::check_to_read(&image_file, &header).map(|()| None),
+            false => Unchecked::or_checked(&image_file, &header),
+        };
+        let unchecked = checked.map_err(|problem| unusable(path, problem))?;
         let mut metadata = (!read_only).then(|| Metadata::new(Arc::clone(&image_file), &header));
-        if !read_only {
-            header_change::mark_bitmaps_stale(&image_file, &header).map_err(failed)?;
-        }
         let mut own = vec![index];
         if let Some(name) = &header.data_file {
             let (index, data_file) = self.open_data_file(path, name, read_only)?;
@@ -221,7 +234,7 @@ impl<'a> Chain<'a> {
             Base::Given(disk) => self.add_base(disk),
             Base::InHeader => self.open_backing(path, &header)?,
         }
-        Ok(Top { header, metadata, own })
+        Ok(Top { header, metadata, unchecked, own })
     }
 
     /// Adds an image's own file, whose metadata are read and written here and its data by queues.
@@ -319,7 +332,7 @@ impl<'a> Chain<'a> {
     }
 
     fn finish(self, top: Top) -> Result<Opened, ImageError> {
-        let Top { header, metadata, own } = top;
+        let Top { header, metadata, unchecked, own } = top;
         let read_only = self.options.read_only;
         let mut geometry = Geometry {
             capacity_bytes: 0,
@@ -353,8 +366,9 @@ impl<'a> Chain<'a> {
             is_temporary: false,
             grace: Grace::default(),
             is_unstable: AtomicBool::new(false),
+            is_checked: AtomicBool::new(unchecked.is_none()),
         };
-        Ok(Opened { image, metadata })
+        Ok(Opened { image, metadata, unchecked })
     }
 }
 

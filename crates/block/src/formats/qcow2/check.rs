@@ -12,6 +12,7 @@ use super::references::{self, Part, Reference};
 use crate::Remedy;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most clusters of a file: 32 TiB in clusters of 64 KiB. Two bits are kept of each.
 pub(super) const CLUSTERS_MAX: u64 = 1 << 29;
@@ -22,8 +23,9 @@ fn repair() -> String {
 }
 
 /// Checks an image, and puts right what a crash may have left. The error goes on after the image's path.
-pub(super) fn check(file: &ImageFile, header: &Header) -> Result<(), String> {
-    let mut scan = Scan::new(file, header)?;
+/// `is_over`: nobody wants to know any more, which is an error, too.
+pub(super) fn check(file: &ImageFile, header: &Header, is_over: &AtomicBool) -> Result<(), String> {
+    let mut scan = Scan::new(file, header, is_over)?;
     scan.claim_metadata().and_then(|()| scan.claim_data()).and_then(|()| scan.check_refcounts()).map_err(|problem| {
         match problem {
             Problem::Damage(what) => format!("is damaged: {what}; {}", repair()),
@@ -78,10 +80,11 @@ struct Scan<'a> {
     /// Two bits for each cluster: 0 is free, else a [`Use`].
     uses: Vec<u8>,
     refblocks: Vec<u64>,
+    is_over: &'a AtomicBool,
 }
 
 impl<'a> Scan<'a> {
-    fn new(file: &'a ImageFile, header: &'a Header) -> Result<Self, String> {
+    fn new(file: &'a ImageFile, header: &'a Header, is_over: &'a AtomicBool) -> Result<Self, String> {
         let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
         // After a crash the file may end before what refers into it.
         let clusters = clusters.saturating_mul(2).saturating_add(1 << 16);
@@ -89,7 +92,7 @@ impl<'a> Scan<'a> {
             let bytes = file.length_bytes();
             return Err(format!("has {bytes} bytes in clusters of {}: too many to write to", header.cluster_bytes()));
         }
-        Ok(Self { file, header, uses: vec![0; clusters.div_ceil(4) as usize], refblocks: Vec::new() })
+        Ok(Self { file, header, uses: vec![0; clusters.div_ceil(4) as usize], refblocks: Vec::new(), is_over })
     }
 
     fn use_of(&self, cluster: u64) -> Option<Use> {
@@ -149,6 +152,9 @@ impl<'a> Scan<'a> {
 
     fn claim_data(&mut self) -> Result<(), Problem> {
         for table in references::in_l1(self.file, self.header, self.header.l1)?.filter(Reference::is_used) {
+            if self.is_over.load(Ordering::Acquire) {
+                return Err(Problem::Unreadable(io::ErrorKind::Interrupted.into()));
+            }
             self.claim(&table)?;
             for cluster in references::in_l2(self.file, self.header, table.offset_bytes)?.filter(Reference::is_used) {
                 self.claim(&cluster)?;

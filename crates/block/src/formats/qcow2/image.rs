@@ -45,6 +45,8 @@ pub(super) struct Image {
     pub(super) grace: Grace,
     /// Metadata were written and not made stable.
     pub(super) is_unstable: AtomicBool,
+    /// It is known to be in order, or is only read: else nothing is written in place.
+    pub(super) is_checked: AtomicBool,
 }
 
 /// A disk of the chain.
@@ -120,7 +122,9 @@ impl Image {
         let found = self.walk(0, offset, length, |number, offset, length| self.own_in_cache(number, offset, length));
         let Ok((found, found_bytes)) = found else { return (Place::Unknown, length) };
         let place = match found {
-            Found::There { index, offset_bytes, in_place } if in_place || !writing => {
+            Found::There { index, offset_bytes, in_place }
+                if !writing || (in_place && self.is_checked.load(Ordering::Acquire)) =>
+            {
                 self.place_in(index, offset_bytes, found_bytes)
             }
             Found::Zeros { .. } if !writing => Place::Zeros,

@@ -1,7 +1,7 @@
 //! Snapshots that are kept inside of an image, as `image snapshot` lists and changes them.
 
 use super::census::Repair;
-use super::chain::{self, Opened};
+use super::chain;
 use super::header::Header;
 use super::metadata::{Metadata, NewSnapshot};
 use super::repair::Qcow2Check;
@@ -105,8 +105,7 @@ impl<'a> Change<'a> {
         let file = chain::image_file(image.file()).map_err(&failed)?;
         let found = snapshots::found(&file, &header).map_err(&failed)?;
         let handle = image.file().try_clone().map_err(&failed)?;
-        let Opened { metadata, .. } = chain::open_in(handle, &path, &FileOptions::default(), allowed)?;
-        let metadata = metadata.ok_or_else(|| failed(io::ErrorKind::ReadOnlyFilesystem.into()))?;
+        let metadata = chain::open_in(handle, &path, &FileOptions::default(), allowed)?.into_metadata(&path)?;
         Ok(Self { image, header, metadata, found })
     }
 

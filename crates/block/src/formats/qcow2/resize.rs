@@ -59,8 +59,8 @@ pub(super) fn set_size(
 ) -> Result<(), ImageError> {
     let image_file = file.try_clone().map_err(failed(path))?;
     let opened = chain::open_in(image_file, path, &FileOptions::default(), allowed)?;
-    let Some(metadata) = opened.metadata else { return Ok(()) };
     let old_bytes = opened.image.size_bytes;
+    let metadata = opened.into_metadata(path)?;
     change(file, metadata, old_bytes, size_bytes, preallocation).map_err(failed(path))
 }
 

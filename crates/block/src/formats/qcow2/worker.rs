@@ -16,6 +16,7 @@ use super::changes::{Changes, Zeroing};
 use super::image::{Image, Reader};
 use super::image_tables::{Patience, SliceBuffer};
 use super::metadata::Metadata;
+use super::pending_check::{PendingCheck, Unchecked};
 use super::readers::{ReadJob, Readers};
 use crate::formats::scatter::Returns;
 use crate::{MemoryMap, RequestError, Segment};
@@ -131,12 +132,17 @@ impl std::fmt::Debug for Inbox {
 }
 
 impl Worker {
-    /// `metadata`: of an image that is written to.
-    pub(super) fn start(image: Arc<Image>, metadata: Option<Metadata>) -> io::Result<Self> {
+    /// `metadata`: of an image that is written to; `unchecked`: what has to be done before.
+    pub(super) fn start(
+        image: Arc<Image>,
+        metadata: Option<Metadata>,
+        unchecked: Option<Unchecked>,
+    ) -> io::Result<Self> {
+        let pending = unchecked.map(|unchecked| PendingCheck::start(unchecked, Arc::clone(&image))).transpose()?;
         let readers = Readers::new(Arc::clone(&image));
         let shared = Arc::new(Shared { image, inbox: Mutex::default(), arrived: Condvar::new() });
         let working = Arc::clone(&shared);
-        let run = move || Working::new(&working.image, metadata).run(&working);
+        let run = move || Working::new(&working.image, metadata, pending).run(&working);
         let thread = thread::Builder::new().name("qcow2".into()).spawn(run)?;
         Ok(Self { shared, readers, thread: Some(thread) })
     }
@@ -198,6 +204,8 @@ impl Shared {
 /// What only the thread itself has.
 struct Working<'a> {
     image: &'a Image,
+    /// Without it, nothing is changed.
+    pending: Option<PendingCheck>,
     /// Of an image that is written to.
     changes: Option<Changes<'a>>,
     reader: Reader,
@@ -213,9 +221,10 @@ struct Working<'a> {
 }
 
 impl<'a> Working<'a> {
-    fn new(image: &'a Image, metadata: Option<Metadata>) -> Self {
+    fn new(image: &'a Image, metadata: Option<Metadata>, pending: Option<PendingCheck>) -> Self {
         Self {
             image,
+            pending,
             cluster_bits: metadata.as_ref().map_or(0, |metadata| metadata.layout().cluster_bits),
             changes: metadata.map(|metadata| Changes::new(image, metadata)),
             reader: Reader::default(),
@@ -250,6 +259,10 @@ impl<'a> Working<'a> {
     }
 
     fn close(&mut self) -> io::Result<()> {
+        if self.pending.take().is_some() {
+            // Nothing was changed.
+            return Ok(());
+        }
         let Some(changes) = &mut self.changes else { return Ok(()) };
         changes.metadata.write_entries()?;
         self.gone.append(&mut self.awaiting);
@@ -277,12 +290,16 @@ impl<'a> Working<'a> {
     /// Does a batch of jobs, and says so once their changes are in the file.
     fn perform(&mut self, batch: &mut Vec<Job>) {
         let changes = batch.iter().any(|job| !matches!(job.task, Task::Read { .. }));
+        let checked = if changes { self.wait_for_check() } else { Ok(()) };
         if changes {
             self.image.is_unstable.store(true, Ordering::SeqCst);
         }
         let mut results = Vec::with_capacity(batch.len());
         for job in batch.iter() {
-            let mut result = self.perform_one(job);
+            let mut result = match checked {
+                Err(error) if !matches!(job.task, Task::Read { .. }) => Err(error),
+                _ => self.perform_one(job),
+            };
             if result == Err(RequestError::Os(libc::ENOSPC)) && self.settle(false).is_ok() {
                 // What was discarded may be all that is left.
                 self.free_gone();
@@ -304,6 +321,14 @@ impl<'a> Working<'a> {
                 (_, result) => job.returns.post(job.slot, result),
             }
         }
+    }
+
+    /// What is damaged stays so: everybody who wants to change it is told.
+    fn wait_for_check(&mut self) -> Result<(), RequestError> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        pending.wait().map_err(|error| errno_of(&error))?;
+        self.pending = None;
+        Ok(())
     }
 
     fn settle(&mut self, wants_stable: bool) -> io::Result<()> {

@@ -8,7 +8,7 @@ use super::super::{chain, check};
 use crate::{AllowedDirectories, FileOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const CLUSTER_BITS: u32 = 12;
 const CLUSTER_BYTES: u64 = 1 << CLUSTER_BITS;
@@ -79,7 +79,7 @@ impl Forged {
         let file = image(true);
         let mut first = vec![0; CLUSTER_BYTES as usize];
         file.read(&mut first, 0).unwrap();
-        let _ = check::check(&file, &Header::parse(&first, FILE_BYTES).unwrap());
+        let _ = check::check(&file, &Header::parse(&first, FILE_BYTES).unwrap(), &AtomicBool::new(false));
         let read_bytes = file.file.counts.read_bytes.load(Ordering::Relaxed);
         assert!(read_bytes <= 2 * FILE_BYTES, "{name}: {read_bytes} bytes before writing");
     }
