@@ -92,7 +92,12 @@ impl Allocator {
             let start = self.end_of_counted()?;
             let end = start.checked_add(count).filter(|&end| end <= self.clusters_max()).ok_or(Errno::NOSPC)?;
             let mut blocks = start / per_block..end.div_ceil(per_block);
-            match blocks.find(|&index| !matches!(self.block_offset(index), Ok(1..))) {
+            let missing = blocks.find_map(|index| match self.block_offset(index) {
+                Ok(0) => Some(Ok(index)),
+                Ok(_) => None,
+                Err(error) => Some(Err(error)),
+            });
+            match missing.transpose()? {
                 Some(missing) => self.add_blocks(missing, count)?,
                 None => {
                     self.file.reach(end << self.cluster_bits)?;
@@ -229,7 +234,12 @@ impl Allocator {
         }
         let mut entry = [0; 8];
         self.file.read(&mut entry, self.table.offset_bytes + index * 8)?;
-        Ok(u64::from_be_bytes(entry))
+        let offset = u64::from_be_bytes(entry);
+        if !offset.is_multiple_of(1 << self.cluster_bits) {
+            let message = format!("the block of refcounts at {offset} does not begin with a cluster");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        Ok(offset)
     }
 
     fn block(&mut self, index: u64) -> io::Result<Option<(u64, &mut Refblock)>> {

@@ -366,7 +366,7 @@ impl<'a> Chain<'a> {
             is_temporary: false,
             grace: Grace::default(),
             is_unstable: AtomicBool::new(false),
-            is_checked: AtomicBool::new(unchecked.is_none()),
+            may_write_in_place: AtomicBool::new(unchecked.is_none()),
         };
         Ok(Opened { image, metadata, unchecked })
     }

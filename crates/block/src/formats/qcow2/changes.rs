@@ -376,7 +376,8 @@ impl<'a> Changes<'a> {
                 self.write_zeros(start + range.start.max(first)..start + range.end.min(end))?;
             }
         }
-        if change == 0 {
+        let is_kept = mapping.place.is_some_and(|place| place.is_own) && mapping.data == 0 && how != Zeroing::Keep;
+        if change == 0 && !(is_kept && whole == all) {
             return Ok(());
         }
         // Zeros that were written may have given it a place.

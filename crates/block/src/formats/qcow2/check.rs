@@ -5,11 +5,13 @@
 //! Whatever else is wrong is refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of
 //! data. It ends at the first thing that is wrong; [`super::census`] finds all, of the same references.
 
-use super::header::Header;
+use super::header::{Header, Table};
 use super::image_file::ImageFile;
 use super::refblock::Refblock;
 use super::references::{self, Part, Reference};
+use super::snapshots;
 use crate::Remedy;
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,6 +81,10 @@ struct Scan<'a> {
     header: &'a Header,
     /// Two bits for each cluster: 0 is free, else a [`Use`].
     uses: Vec<u8>,
+    /// By cluster, from the first compressed one on: how many compressed clusters are in it, in part at least, up to
+    /// 255; and how many where they are that many.
+    sharers: Vec<u8>,
+    many_sharers: HashMap<u64, u64>,
     refblocks: Vec<u64>,
     is_over: &'a AtomicBool,
 }
@@ -92,7 +98,15 @@ impl<'a> Scan<'a> {
             let bytes = file.length_bytes();
             return Err(format!("has {bytes} bytes in clusters of {}: too many to write to", header.cluster_bytes()));
         }
-        Ok(Self { file, header, uses: vec![0; clusters.div_ceil(4) as usize], refblocks: Vec::new(), is_over })
+        Ok(Self {
+            file,
+            header,
+            uses: vec![0; clusters.div_ceil(4) as usize],
+            sharers: Vec::new(),
+            many_sharers: HashMap::new(),
+            refblocks: Vec::new(),
+            is_over,
+        })
     }
 
     fn use_of(&self, cluster: u64) -> Option<Use> {
@@ -136,8 +150,28 @@ impl<'a> Scan<'a> {
                 Use::Compressed => 3,
             };
             *byte |= bits << (cluster % 4 * 2);
+            if how == Use::Compressed {
+                self.share(cluster);
+            }
         }
         Ok(())
+    }
+
+    fn share(&mut self, cluster: u64) {
+        if self.sharers.is_empty() {
+            // Zeros, which take no memory until one of them is changed.
+            self.sharers = vec![0; self.uses.len() * 4];
+        }
+        let Some(count) = self.sharers.get_mut(cluster as usize) else { return };
+        *count = count.saturating_add(1);
+        if *count == u8::MAX {
+            *self.many_sharers.entry(cluster).or_insert(u64::from(u8::MAX) - 1) += 1;
+        }
+    }
+
+    fn sharers_of(&self, cluster: u64) -> u64 {
+        let few = self.sharers.get(cluster as usize).copied().unwrap_or(0);
+        self.many_sharers.get(&cluster).copied().unwrap_or(few.into())
     }
 
     fn claim_metadata(&mut self) -> Result<(), Problem> {
@@ -146,6 +180,10 @@ impl<'a> Scan<'a> {
             self.claim(&refblock)?;
             self.refblocks.resize(refblock.index, 0);
             self.refblocks.push(refblock.offset_bytes);
+        }
+        // Their marks are written when the image is.
+        if let Some(Table { offset_bytes, length_bytes }) = snapshots::bitmaps(self.file, self.header)?.own {
+            self.claim(&Reference { part: Part::L1Table, index: 0, entry: 0, offset_bytes, length_bytes })?;
         }
         Ok(())
     }
@@ -184,7 +222,9 @@ impl<'a> Scan<'a> {
         for (index, cluster) in clusters.enumerate() {
             let Some(used) = self.use_of(cluster) else { continue };
             match (block.get(index), used) {
-                (0, Use::Compressed) => return damage("compressed data that are in use have no refcount"),
+                (count, Use::Compressed) if count < self.sharers_of(cluster) => {
+                    return damage("compressed data that are in use have too low a refcount");
+                }
                 (0, _) => {
                     block.set_to_one(index);
                     is_mended = true;

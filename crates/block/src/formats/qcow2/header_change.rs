@@ -76,8 +76,12 @@ pub(super) fn set_backing(file: &ImageFile, header: &Header, backing: Option<&Qc
 pub(super) fn mark_bitmaps_stale(file: &ImageFile, header: &Header) -> io::Result<()> {
     let mut entries = Vec::new();
     snapshots::walk_bitmaps(file, header, |entry, at| entries.push((u32_of(entry, BITMAP_FLAGS_AT), at)))?;
-    for (flags, at) in entries.into_iter().filter(|(flags, _)| flags & BITMAP_IN_USE == 0) {
-        file.write_stable(&(flags | BITMAP_IN_USE).to_be_bytes(), at + BITMAP_FLAGS_AT as u64)?;
+    entries.retain(|(flags, _)| flags & BITMAP_IN_USE == 0);
+    for (flags, at) in &entries {
+        file.write(&(flags | BITMAP_IN_USE).to_be_bytes(), at + BITMAP_FLAGS_AT as u64)?;
+    }
+    if !entries.is_empty() {
+        file.barrier()?;
     }
     if header.version < 3 {
         return Ok(());

@@ -45,8 +45,8 @@ pub(super) struct Image {
     pub(super) grace: Grace,
     /// Metadata were written and not made stable.
     pub(super) is_unstable: AtomicBool,
-    /// It is known to be in order, or is only read: else nothing is written in place.
-    pub(super) is_checked: AtomicBool,
+    /// It is known to be in order, and what its tables say is in the file: else all that changes it is the worker's.
+    pub(super) may_write_in_place: AtomicBool,
 }
 
 /// A disk of the chain.
@@ -123,7 +123,7 @@ impl Image {
         let Ok((found, found_bytes)) = found else { return (Place::Unknown, length) };
         let place = match found {
             Found::There { index, offset_bytes, in_place }
-                if !writing || (in_place && self.is_checked.load(Ordering::Acquire)) =>
+                if !writing || (in_place && self.may_write_in_place.load(Ordering::Acquire)) =>
             {
                 self.place_in(index, offset_bytes, found_bytes)
             }

@@ -202,6 +202,8 @@ impl Metadata {
         if clusters.is_empty() {
             return Ok(());
         }
+        // What led to them does so no more, stably, before they are emptied; and they are empty before they are others'.
+        self.barrier()?;
         clusters.iter().try_for_each(|range| self.allocator.empty(range.clone()))?;
         self.barrier()?;
         // What cannot be freed is leaked.
@@ -349,21 +351,26 @@ impl Metadata {
         }
         let taken = self.allocator.allocate(1)?;
         let offset = taken.start << self.layout.cluster_bits;
-        let mut bytes = vec![0; self.layout.cluster_bytes() as usize];
-        if let Some(shared) = old {
-            self.file.read(&mut bytes, shared.offset_bytes)?;
+        let is_fresh = self.allocator.is_fresh(taken.start);
+        if let Err(error) = self.fill_table(offset, old) {
+            self.allocator.give_back_written(taken);
+            return Err(error);
         }
         // Of a fresh table a cut leaves some entries, each in order by itself, and zeros.
-        if old.is_some() || !self.allocator.is_fresh(taken.start) {
-            self.file.write(&bytes, offset)?;
-            self.needs_contents = true;
-        }
+        self.needs_contents |= old.is_some() || !is_fresh;
         if let Some(shared) = old {
             // Snapshots go on using it.
             self.release(shared.offset_bytes, self.layout.cluster_bytes());
         }
         self.tables.insert(index, offset);
         Ok(())
+    }
+
+    /// Writes a table as another one is, or without entries: that it has storage is known before anything is in it.
+    fn fill_table(&self, offset: u64, as_is: Option<Place>) -> io::Result<()> {
+        let mut bytes = vec![0; self.layout.cluster_bytes() as usize];
+        as_is.map_or(Ok(()), |shared| self.file.read(&mut bytes, shared.offset_bytes))?;
+        self.file.write(&bytes, offset)
     }
 
     /// A word of a table in the file.

@@ -2,7 +2,7 @@
 //! is read.
 //!
 //! What is small is checked when it is opened ([`CHECKED_AT_ONCE_BYTES`]), so that whoever opens a damaged image is
-//! told. Of a large one, the first change waits for the check; damage fails it, and all others, with EUCLEAN.
+//! told. Of a large one, changes wait for the check; damage fails all of them, with EUCLEAN.
 
 use super::check;
 use super::header::Header;
@@ -12,7 +12,7 @@ use super::image_file::ImageFile;
 use super::references::{self, Reference};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Bytes of tables that are checked before the image is open: some milliseconds.
@@ -59,7 +59,6 @@ pub(super) struct PendingCheck {
 #[derive(Default)]
 struct Shared {
     outcome: Mutex<Option<Result<(), String>>>,
-    came: Condvar,
     /// Nobody wants to know any more.
     is_over: AtomicBool,
 }
@@ -74,24 +73,19 @@ impl PendingCheck {
         let working = Arc::clone(&shared);
         let thread = thread::Builder::new().name("qcow2-check".into()).spawn(move || {
             let outcome = unchecked.check(&working.is_over);
-            image.is_checked.store(outcome.is_ok(), Ordering::Release);
+            image.may_write_in_place.store(outcome.is_ok(), Ordering::Release);
             *working.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
-            working.came.notify_all();
         })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Waits until the image is known to be in order.
-    ///
-    /// # Errors
-    /// EUCLEAN when it is damaged.
-    pub(super) fn wait(&self) -> io::Result<()> {
+    /// Whether the image is in order, once that is known; EUCLEAN when it is damaged.
+    pub(super) fn outcome(&self) -> Option<io::Result<()>> {
         let outcome = self.shared.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = self.shared.came.wait_while(outcome, |outcome| outcome.is_none());
-        match &*outcome.unwrap_or_else(PoisonError::into_inner) {
-            Some(Ok(())) => Ok(()),
-            _ => Err(io::Error::from_raw_os_error(libc::EUCLEAN)),
-        }
+        outcome.as_ref().map(|outcome| match outcome {
+            Ok(()) => Ok(()),
+            Err(_) => Err(io::Error::from_raw_os_error(libc::EUCLEAN)),
+        })
     }
 }
 

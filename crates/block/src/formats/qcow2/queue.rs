@@ -40,6 +40,8 @@ struct Waited {
     times: u32,
     /// The last time for a place to be written to: if there is none now, it is not given ahead.
     for_place: bool,
+    /// A part of it may be on its way.
+    has_sent: bool,
 }
 
 /// What was looked up may be put away before the request is there to see it, but hardly this often; then the worker
@@ -83,7 +85,7 @@ impl Qcow2Split {
         image: &Image,
         waited: Waited,
     ) -> Result<(), RequestError> {
-        // It keeps its ticket while it waits: what it looks up later is as much its own.
+        // It keeps its ticket while it waits with a part of it on its way.
         if !image.geometry.read_only && self.tickets[usize::from(slot)].is_none() {
             self.tickets[usize::from(slot)] = Some(self.member.enter(&image.grace));
         }
@@ -122,7 +124,8 @@ impl Qcow2Split {
         }
         if at < end {
             let times = if at == request.offset_bytes { waited.times + 1 } else { 1 };
-            self.park(scatter, slot, request, at..end, &mut cutter, Waited { times, for_place })?;
+            let has_sent = waited.has_sent || at > request.offset_bytes;
+            self.park(scatter, slot, request, at..end, &mut cutter, Waited { times, for_place, has_sent })?;
         }
         Ok(())
     }
@@ -145,6 +148,10 @@ impl Qcow2Split {
         cutter.cut(run.length_bytes, &mut segments);
         let parked = Parked { operation: request.operation, offset_bytes: rest.start, segments, waited };
         self.parked[usize::from(slot)] = Some(parked);
+        if !waited.has_sent {
+            // What is to be freed need not wait for it, which may be for that.
+            self.ended(slot);
+        }
         let task = if waited.for_place { Task::PlaceAhead { range: rest } } else { Task::LookUp { range: rest } };
         self.lend(scatter, slot, task);
         Ok(())

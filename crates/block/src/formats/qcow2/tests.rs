@@ -3,6 +3,7 @@
 mod bounded;
 mod cost;
 mod cut_short;
+mod failures;
 mod fuzz;
 mod power_cut;
 pub(super) mod recorded_file;

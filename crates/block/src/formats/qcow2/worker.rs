@@ -35,8 +35,9 @@ const BATCH_MAX: usize = 64;
 /// Most bytes that are copied at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// How soon to look again whether what was discarded may be freed; it waits for requests that are in flight.
-const GRACE_PAUSE: Duration = Duration::from_millis(20);
+/// How soon to look again whether what was discarded may be freed, which waits for requests that are in flight; and
+/// whether the image is checked.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Clusters are freed when nobody asks for anything, or as soon as they are so many bytes or ranges: it takes a sync.
 const FREED_BYTES: u64 = 4 << 20;
@@ -238,13 +239,15 @@ impl<'a> Working<'a> {
 
     fn run(mut self, shared: &Shared) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
+        let mut aside = Vec::new();
         loop {
-            let has_gone = !self.gone.is_empty() || !self.awaiting.is_empty();
-            if shared.jobs(has_gone.then_some(GRACE_PAUSE), &mut batch).is_none() {
+            let waits = !self.gone.is_empty() || !self.awaiting.is_empty() || !aside.is_empty();
+            if shared.jobs(waits.then_some(PAUSE), &mut batch).is_none() {
                 break;
             }
             let is_idle = batch.is_empty();
             self.look_up(&mut batch);
+            self.set_aside(&mut batch, &mut aside);
             if !batch.is_empty() {
                 self.perform(&mut batch);
             }
@@ -290,7 +293,7 @@ impl<'a> Working<'a> {
     /// Does a batch of jobs, and says so once their changes are in the file.
     fn perform(&mut self, batch: &mut Vec<Job>) {
         let changes = batch.iter().any(|job| !matches!(job.task, Task::Read { .. }));
-        let checked = if changes { self.wait_for_check() } else { Ok(()) };
+        let checked = if changes { self.checked() } else { Ok(()) };
         if changes {
             self.image.is_unstable.store(true, Ordering::SeqCst);
         }
@@ -313,7 +316,11 @@ impl<'a> Working<'a> {
         let wants_stable = batch
             .iter()
             .any(|job| matches!(job.task, Task::Write { is_stable: true, .. } | Task::Settle { is_stable: true }));
-        let written = if changes { self.settle(wants_stable).map_err(|error| errno_of(&error)) } else { Ok(()) };
+        let written = if changes && checked.is_ok() {
+            self.settle(wants_stable).map_err(|error| errno_of(&error))
+        } else {
+            Ok(())
+        };
         for (job, result) in batch.drain(..).zip(results) {
             match (&job.task, result.and(written)) {
                 (Task::Read { .. }, _) => {}
@@ -323,17 +330,35 @@ impl<'a> Working<'a> {
         }
     }
 
-    /// What is damaged stays so: everybody who wants to change it is told.
-    fn wait_for_check(&mut self) -> Result<(), RequestError> {
-        let Some(pending) = &self.pending else { return Ok(()) };
-        pending.wait().map_err(|error| errno_of(&error))?;
-        self.pending = None;
-        Ok(())
+    /// Puts what changes the image aside until that is checked, and takes it back then.
+    fn set_aside(&mut self, batch: &mut Vec<Job>, aside: &mut Vec<Job>) {
+        if self.pending.as_ref().is_some_and(|pending| pending.outcome().is_none()) {
+            aside.extend(batch.extract_if(.., |job| !matches!(job.task, Task::Read { .. })));
+        } else if !aside.is_empty() {
+            // In the order in which they came.
+            aside.append(batch);
+            mem::swap(batch, aside);
+        }
+    }
+
+    /// Whether the image may be changed. What is damaged stays so: everybody who wants to change it is told.
+    fn checked(&mut self) -> Result<(), RequestError> {
+        match self.pending.as_ref().and_then(PendingCheck::outcome) {
+            Some(Err(error)) => Err(errno_of(&error)),
+            Some(Ok(())) => {
+                self.pending = None;
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     fn settle(&mut self, wants_stable: bool) -> io::Result<()> {
         let Some(changes) = &mut self.changes else { return Ok(()) };
-        changes.metadata.write_entries()?;
+        let written = changes.metadata.write_entries();
+        // What could not be written is with the next: until then, the queues know less than is so.
+        self.image.may_write_in_place.store(written.is_ok(), Ordering::Release);
+        written?;
         self.image.refresh(&self.changed, &mut self.slice);
         self.changed.clear();
         self.gone.append(&mut changes.metadata.take_gone());

@@ -6,7 +6,7 @@
 
 use super::Metadata;
 use crate::formats::qcow2::entries::{COPIED, Entry, Mapping, OFFSET_MASK};
-use crate::formats::qcow2::header::{Header, SIZE_AT, SNAPSHOTS_AT, Table};
+use crate::formats::qcow2::header::{Header, SIZE_AT, SNAPSHOTS_AT, TABLE_MAX_BYTES, Table};
 use crate::formats::qcow2::snapshots::{self, FoundSnapshot};
 use rustix::io::Errno;
 use std::io;
@@ -98,11 +98,14 @@ impl Metadata {
     pub(in crate::formats::qcow2) fn apply_snapshot(&mut self, found: &FoundSnapshot) -> io::Result<()> {
         self.write_entries()?;
         let bits = self.layout.cluster_bits;
+        let wanted = found.size_bytes.div_ceil(1 << self.layout.table_covers_bits()) * 8;
+        let length_bytes = found.l1.length_bytes.max(wanted);
+        if length_bytes > TABLE_MAX_BYTES {
+            return Err(Errno::FBIG.into());
+        }
         self.for_clusters(found.l1, |metadata, clusters| metadata.allocator.can_raise(clusters))?;
         self.mark(found.l1, false, Marks::None)?;
         self.raise(found.l1)?;
-        let wanted = found.size_bytes.div_ceil(1 << self.layout.table_covers_bits()) * 8;
-        let length_bytes = found.l1.length_bytes.max(wanted);
         let mut bytes = vec![0; found.l1.length_bytes as usize];
         self.file.read(&mut bytes, found.l1.offset_bytes)?;
         bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|entry| entry[0] &= !((COPIED >> 56) as u8));

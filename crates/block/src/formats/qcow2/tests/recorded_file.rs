@@ -3,14 +3,15 @@
 use super::super::host_file::HostFile;
 use crate::layers::{WriteLog, WriteLogDisk};
 use crate::{Disk, FileDisk};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom, seek};
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 thread_local! {
@@ -26,7 +27,17 @@ pub(in super::super) struct RecordedFile {
     log: Option<Arc<WriteLog>>,
     skips_barriers: bool,
     pub(in super::super) gate: Gate,
+    pub(in super::super) failures: Failures,
     pub(in super::super) counts: Counts,
+}
+
+/// Which calls fail.
+#[derive(Debug, Default)]
+pub(in super::super) struct Failures {
+    /// The so manyth write; 0 is none.
+    pub(in super::super) fails_in: AtomicU64,
+    /// No write finds storage that has none.
+    pub(in super::super) is_full: AtomicBool,
 }
 
 /// What was done to a file here, not by queues.
@@ -47,6 +58,7 @@ impl RecordedFile {
             log: LOG.take(),
             skips_barriers: SKIPS_BARRIERS.take(),
             gate: Gate::default(),
+            failures: Failures::default(),
             counts: Counts::default(),
         }
     }
@@ -70,12 +82,27 @@ impl RecordedFile {
         if self.skips_barriers { Ok(()) } else { self.flush(|| self.file.barrier()) }
     }
 
+    fn may_fail(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let left = self.failures.fails_in.load(Ordering::SeqCst);
+        if left > 0 {
+            self.failures.fails_in.store(left - 1, Ordering::SeqCst);
+        }
+        let is_hole =
+            || seek(&self.file, SeekFrom::Data(offset)).map_or(true, |data| data >= offset + bytes.len() as u64);
+        match (left, self.failures.is_full.load(Ordering::SeqCst)) {
+            (1, _) => Err(Errno::IO.into()),
+            (_, true) if is_hole() => Err(Errno::NOSPC.into()),
+            _ => Ok(()),
+        }
+    }
+
     fn flush(&self, flush: impl Fn() -> io::Result<()>) -> io::Result<()> {
         self.counts.syncs.fetch_add(1, Ordering::Relaxed);
         self.logged(|log| log.flush(&flush), &flush)
     }
 
     pub(in super::super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.may_fail(bytes, offset)?;
         let write = || self.file.write(bytes, offset);
         self.logged(|log| log.write(offset, bytes, write), write)
     }
@@ -84,6 +111,7 @@ impl RecordedFile {
         if self.skips_barriers {
             return self.write(bytes, offset);
         }
+        self.may_fail(bytes, offset)?;
         self.counts.syncs.fetch_add(1, Ordering::Relaxed);
         let write = || self.file.write_stable(bytes, offset);
         self.logged(|log| log.write_stable(offset, bytes, write), write)

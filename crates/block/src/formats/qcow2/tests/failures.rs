@@ -1,0 +1,346 @@
+//! Calls that fail, full disks, tables that lie, and cuts where what moved is freed.
+
+use super::super::{Qcow2CreateOptions, Qcow2Disk};
+use super::open_to_change;
+use super::recorded_file::{Failures, LOG};
+use crate::layers::{Replay, WriteLog};
+use crate::{
+    AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, RequestError, Segment,
+};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const WRITE: Operation = Operation::Write { force_unit_access: false };
+const CLUSTER: u64 = 65536;
+const DISK_BYTES: u64 = 1 << 20;
+
+/// A disk that is used by one request at a time.
+struct User {
+    disk: Qcow2Disk,
+    memory: MemoryMap,
+    queue: Box<dyn Queue>,
+}
+
+impl User {
+    fn of(path: &Path) -> Self {
+        let allowed = AllowedDirectories::new(&[path.parent().unwrap()]).unwrap();
+        let disk = Qcow2Disk::open(path, &FileOptions::default(), &allowed).unwrap();
+        let memory = MemoryMap::allocate(&[(0, DISK_BYTES as usize)]).unwrap();
+        let queue = disk.open_queue(&memory, 4).unwrap();
+        Self { disk, memory, queue }
+    }
+
+    fn failures(&self) -> &Failures {
+        &self.disk.worker.image().below[0].file.as_ref().unwrap().file.failures
+    }
+
+    fn perform(&mut self, operation: Operation, offset_bytes: u64, length: u64) -> Result<(), RequestError> {
+        let segments = [Segment { region: 0, length_bytes: length as u32, offset_bytes: 0 }];
+        let has_data = matches!(operation, Operation::Read | Operation::Write { .. });
+        let segments = if has_data { &segments[..] } else { &[] };
+        self.queue.push(&Request { operation, offset_bytes, segments, token: 0 }).unwrap();
+        let mut completions: Vec<Completion> = Vec::new();
+        self.queue.drain(&mut completions).unwrap();
+        completions[0].result
+    }
+
+    fn write(&mut self, offset: u64, length: u64, byte: u8) -> Result<(), RequestError> {
+        self.fill(length, byte);
+        self.perform(WRITE, offset, length)
+    }
+
+    fn fill(&self, length: u64, byte: u8) {
+        let segment = Segment { region: 0, length_bytes: length as u32, offset_bytes: 0 };
+        self.memory.slice(segment).unwrap().copy_from(&vec![byte; length as usize]);
+    }
+
+    fn read(&mut self, offset: u64, length: u64) -> Result<Vec<u8>, RequestError> {
+        self.perform(Operation::Read, offset, length)?;
+        let segment = Segment { region: 0, length_bytes: length as u32, offset_bytes: 0 };
+        let mut bytes = vec![0_u8; length as usize];
+        self.memory.slice(segment).unwrap().copy_to(&mut bytes);
+        Ok(bytes)
+    }
+}
+
+fn qemu_img(arguments: &[&str]) {
+    let status = Command::new("qemu-img").args(arguments).status();
+    assert!(status.expect("qemu-img, of the Debian package qemu-utils").success(), "{arguments:?}");
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// An image whose first clusters are compressed, and hold sevens.
+fn compressed(directory: &Path, clusters: u64, cluster_bytes: u64, size: u64) -> PathBuf {
+    let (raw, path) = (directory.join("raw"), directory.join("image"));
+    let mut bytes = vec![0; size as usize];
+    bytes[..(clusters * cluster_bytes) as usize].fill(7);
+    fs::write(&raw, bytes).unwrap();
+    let option = format!("cluster_size={cluster_bytes}");
+    qemu_img(&["convert", "-c", "-f", "raw", "-O", "qcow2", "-o", &option, text(&raw), text(&path)]);
+    path
+}
+
+fn new(directory: &Path, size: u64, cluster_bytes: u64) -> PathBuf {
+    let path = directory.join("image");
+    let options = Qcow2CreateOptions { cluster_bytes: cluster_bytes as u32, ..Qcow2CreateOptions::new(size) };
+    Qcow2Disk::create(&path, &options).unwrap();
+    path
+}
+
+/// What `change` leaves of a disk of sevens, whenever the power goes: sevens from `from` on.
+fn sevens_stay(path: &Path, from: u64, length: u64, change: impl FnOnce(&mut User)) {
+    let mut before = fs::read(path).unwrap();
+    before.resize(32 << 20, 0);
+    let log = Arc::<WriteLog>::default();
+    LOG.set(Some(Arc::clone(&log)));
+    let mut user = User::of(path);
+    change(&mut user);
+    drop(user);
+    let recording = log.recording(512);
+    let cut_path = path.with_file_name("cut");
+    for seed in 0..20 {
+        let mut replay = Replay::new(&recording, before.clone());
+        for cut in 0..=recording.event_count() {
+            fs::write(&cut_path, replay.cut(cut, seed).unwrap()).unwrap();
+            let bytes = User::of(&cut_path).read(from, length).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
+            assert!(bytes.iter().all(|&byte| byte == 7), "cut {cut}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn what_a_compressed_cluster_held_is_there_until_the_new_one_is_at_any_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = compressed(directory.path(), 1, CLUSTER, DISK_BYTES);
+    sevens_stay(&path, 512, CLUSTER - 512, |user| user.write(0, 512, 9).unwrap());
+}
+
+/// A table that is alone and does not say so, as a cut leaves it while a snapshot is made.
+#[test]
+fn a_table_that_moves_is_there_until_the_new_one_is_at_any_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = new(directory.path(), DISK_BYTES, 4096);
+    User::of(&path).write(0, DISK_BYTES, 7).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let l1 = u64::from_be_bytes(bytes[40..48].try_into().unwrap()) as usize;
+    bytes[l1] &= 0x7f;
+    fs::write(&path, &bytes).unwrap();
+    sevens_stay(&path, 4096, DISK_BYTES - 4096, |user| {
+        user.perform(Operation::Discard { length_bytes: 4096 }, 0, 0).unwrap();
+    });
+}
+
+#[test]
+fn a_change_that_failed_does_not_happen_later() {
+    let zeroes = Operation::WriteZeroes { length_bytes: CLUSTER, may_unmap: false };
+    for operation in [Operation::Discard { length_bytes: CLUSTER }, zeroes] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut user = User::of(&new(directory.path(), DISK_BYTES, CLUSTER));
+        user.write(0, CLUSTER, 1).unwrap();
+        user.failures().fails_in.store(1, Ordering::SeqCst);
+        assert_eq!(user.perform(operation, 0, 0), Err(RequestError::Os(libc::EIO)));
+        user.write(0, CLUSTER, 2).unwrap();
+        user.perform(Operation::Flush, 0, 0).unwrap();
+        user.write(5 * CLUSTER, CLUSTER, 3).unwrap();
+        assert_eq!(user.read(0, CLUSTER).unwrap()[..2], [2, 2], "{operation:?}");
+    }
+}
+
+#[test]
+fn a_full_file_system_lets_what_is_there_be_written_and_discarded() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut user = User::of(&new(directory.path(), 2 << 30, CLUSTER));
+    user.write(0, 8 * CLUSTER, 1).unwrap();
+    user.failures().is_full.store(true, Ordering::SeqCst);
+    let no_space = Err(RequestError::Os(libc::ENOSPC));
+    assert_eq!(user.write(600 << 20, CLUSTER, 2), no_space, "there is no room for its table");
+    user.perform(Operation::Discard { length_bytes: CLUSTER }, 0, 0).unwrap();
+    user.write(CLUSTER, CLUSTER, 3).unwrap();
+    user.failures().is_full.store(false, Ordering::SeqCst);
+    user.write(600 << 20, CLUSTER, 4).unwrap();
+    for (offset, byte) in [(0, 0), (CLUSTER, 3), (2 * CLUSTER, 1), (600 << 20, 4)] {
+        assert!(user.read(offset, CLUSTER).unwrap().iter().all(|&found| found == byte), "{offset}");
+    }
+}
+
+#[test]
+fn compressed_clusters_that_are_counted_too_low_are_not_written_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = compressed(directory.path(), 2, 4096, 4 << 20);
+    let mut bytes = fs::read(&path).unwrap();
+    let number = |bytes: &[u8], at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
+    let block = number(&bytes, number(&bytes, 48) as usize) as usize;
+    let l2 = (number(&bytes, number(&bytes, 40) as usize) & 0x00ff_ffff_ffff_fe00) as usize;
+    let place = |index: usize| (number(&bytes, l2 + index * 8) & ((1 << 58) - 1)) / 4096;
+    assert_eq!(place(0), place(1), "they share a cluster of the file");
+    let count = block + place(0) as usize * 2 + 1;
+    assert_eq!(bytes[count], 2);
+    bytes[count] = 1;
+    fs::write(&path, bytes).unwrap();
+    let refused = Qcow2Disk::open(&path, &FileOptions::default(), &AllowedDirectories::none()).unwrap_err();
+    assert!(refused.to_string().contains("too low a refcount"), "{refused}");
+}
+
+#[test]
+fn a_directory_of_bitmaps_over_a_table_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = new(directory.path(), DISK_BYTES, 512);
+    let mut bytes = fs::read(&path).unwrap();
+    let refcount_table: [u8; 8] = bytes[48..56].try_into().unwrap();
+    bytes[95] |= 1;
+    let extension = [
+        &0x2385_2875_u32.to_be_bytes()[..],
+        &24_u32.to_be_bytes(),
+        &1_u32.to_be_bytes(),
+        &[0; 4],
+        &512_u64.to_be_bytes(),
+        &refcount_table,
+    ];
+    bytes[112..144].copy_from_slice(&extension.concat());
+    fs::write(&path, &bytes).unwrap();
+    let refused = Qcow2Disk::open(&path, &FileOptions::default(), &AllowedDirectories::none()).unwrap_err();
+    assert!(refused.to_string().contains("has two uses"), "{refused}");
+    assert!(fs::read(&path).unwrap() == bytes, "it was written to");
+}
+
+#[test]
+fn a_snapshot_of_an_absurd_size_is_not_applied() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = new(directory.path(), DISK_BYTES, CLUSTER);
+    let nothing = AllowedDirectories::none();
+    Qcow2Disk::make_snapshot(&open_to_change(&path), "one", &nothing).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let entry = u64::from_be_bytes(bytes[64..72].try_into().unwrap()) as usize;
+    bytes[entry + 48..entry + 56].copy_from_slice(&(1_u64 << 52).to_be_bytes());
+    fs::write(&path, &bytes).unwrap();
+    Qcow2Disk::apply_snapshot(&open_to_change(&path), "one", &nothing).unwrap_err();
+    assert!(User::of(&path).read(0, CLUSTER).unwrap().iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn zeros_that_kept_their_place_give_it_back_when_they_are_discarded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = new(directory.path(), 16 << 20, CLUSTER);
+    let mut user = User::of(&path);
+    (0..16).for_each(|at| user.write(at << 20, 1 << 20, 1).unwrap());
+    user.perform(Operation::WriteZeroes { length_bytes: 16 << 20, may_unmap: false }, 0, 0).unwrap();
+    user.perform(Operation::Discard { length_bytes: 16 << 20 }, 0, 0).unwrap();
+    drop(user);
+    assert!(fs::metadata(&path).unwrap().blocks() * 512 < 2 << 20);
+}
+
+#[test]
+fn reads_go_on_while_changes_wait_for_the_check() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    qemu_img(&["create", "-q", "-f", "qcow2", "-o", "cluster_size=4k,preallocation=metadata", text(&path), "8G"]);
+    let file = fs::File::open(&path).unwrap();
+    let number = |at: u64| {
+        let mut word = [0; 8];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut word, at).unwrap();
+        u64::from_be_bytes(word)
+    };
+    let last = number(number(40) + 4095 * 8) & 0x00ff_ffff_ffff_fe00;
+    // Nobody can look at the last table before the gate is closed but a check that is done already.
+    let mut user = User::of(&path);
+    let image = user.disk.worker.image();
+    image.below[0].file.as_ref().unwrap().file.gate.close(last..last + 4096);
+    let is_checked = image.may_write_in_place.load(Ordering::SeqCst);
+    let segments = [Segment { region: 0, length_bytes: 4096, offset_bytes: 0 }];
+    user.queue.push(&Request { operation: WRITE, offset_bytes: 0, segments: &segments, token: 1 }).unwrap();
+    user.queue.submit().unwrap();
+    user.queue
+        .push(&Request { operation: Operation::Read, offset_bytes: 1 << 30, segments: &segments, token: 2 })
+        .unwrap();
+    let (mut completions, began) = (Vec::new(), Instant::now());
+    while !completions.iter().any(|completion: &Completion| completion.token == 2) {
+        assert!(began.elapsed() < Duration::from_secs(60), "the read waits for the check: {is_checked}");
+        user.queue.submit().unwrap();
+        user.queue.wait(&[], Some(Duration::from_millis(100))).unwrap();
+        user.queue.reap(&mut completions);
+    }
+    user.disk.worker.image().below[0].file.as_ref().unwrap().file.gate.open();
+    user.queue.drain(&mut completions).unwrap();
+    assert!(completions.iter().all(|completion| completion.result == Ok(())), "{completions:?}");
+}
+
+/// What a block of 512 bytes may hold.
+type Possible = Vec<u8>;
+
+/// One request after the other, any of whose calls fails; and what `qemu-img check` says then.
+#[test]
+fn whatever_fails_nothing_is_lost_and_nothing_is_damaged() {
+    const BLOCKS: u64 = DISK_BYTES / 512;
+    for seed in 0..6_u64 {
+        let mut state = seed * 7919 + 1;
+        let mut random = |end: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % end
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let cluster = [512, 4096, 16384][seed as usize % 3];
+        let (path, first) = match seed % 4 {
+            0 => (compressed(directory.path(), DISK_BYTES / cluster, cluster, DISK_BYTES), 7),
+            1 | 2 => {
+                let path = directory.path().join("image");
+                fs::write(directory.path().join("raw"), vec![7; DISK_BYTES as usize]).unwrap();
+                let parts = if cluster == 16384 { ",extended_l2=on" } else { "" };
+                let options = format!("cluster_size={cluster}{parts}");
+                qemu_img(&["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "raw", "-o", &options, text(&path)]);
+                (path, 7)
+            }
+            _ => (new(directory.path(), DISK_BYTES, cluster), 0),
+        };
+        if seed % 2 == 1 {
+            let allowed = AllowedDirectories::new(&[directory.path()]).unwrap();
+            Qcow2Disk::make_snapshot(&open_to_change(&path), "one", &allowed).unwrap();
+        }
+        let mut possible: Vec<Possible> = vec![vec![first]; BLOCKS as usize];
+        for round in 0..3 {
+            let mut user = User::of(&path);
+            for step in 0..120_u64 {
+                let start = random(BLOCKS);
+                let length = (1 + random(60)).min(BLOCKS - start);
+                let byte = 10 + ((round * 120 + step) % 240) as u8;
+                let length_bytes = length * 512;
+                let (operation, new) = match random(6) {
+                    0 => (Operation::Discard { length_bytes }, 0),
+                    1 => (Operation::WriteZeroes { length_bytes, may_unmap: random(2) == 0 }, 0),
+                    2 => (Operation::Write { force_unit_access: true }, byte),
+                    _ => (WRITE, byte),
+                };
+                if random(3) == 0 {
+                    user.failures().fails_in.store(1 + random(6), Ordering::SeqCst);
+                }
+                user.fill(length_bytes, byte);
+                let done = user.perform(operation, start * 512, length_bytes);
+                user.failures().fails_in.store(0, Ordering::SeqCst);
+                for of_block in &mut possible[start as usize..(start + length) as usize] {
+                    if done.is_ok() && !matches!(operation, Operation::Discard { .. }) {
+                        of_block.clear();
+                    }
+                    of_block.push(new);
+                }
+                if step % 20 == 19 {
+                    let bytes = user.read(0, DISK_BYTES).unwrap();
+                    for (block, (of_block, bytes)) in possible.iter().zip(bytes.chunks(512)).enumerate() {
+                        let is = of_block.iter().any(|&byte| bytes.iter().all(|&at| at == byte));
+                        assert!(is, "seed {seed}, round {round}, step {step}, block {block}: {:?}", &bytes[..4]);
+                    }
+                }
+            }
+            drop(user);
+            let output = Command::new("qemu-img").args(["check", "-U", "-f", "qcow2"]).arg(&path).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(matches!(output.status.code(), Some(0 | 3)), "seed {seed}, round {round}: {said}");
+        }
+    }
+}
