@@ -110,7 +110,7 @@ pub struct Attachment {
 
 /// The sessions of a disk.
 struct Sessions {
-    running: Mutex<Vec<Session>>,
+    running: Mutex<Vec<Arc<Session>>>,
     ended: Mutex<SessionStatistics>,
     /// What its processes share, if nobody else changes it.
     page: Option<Page>,
@@ -143,12 +143,14 @@ impl Sessions {
     /// Waits until all is done that processes have made available: they may have gone on without waiting, and ended.
     fn settle(&self) {
         if self.page.is_some() {
-            self.running().iter().for_each(Session::settle);
+            // Statistics are asked for meanwhile.
+            let running = self.running().clone();
+            running.iter().for_each(|session| session.settle());
         }
     }
 
     /// Those that are not over.
-    fn running(&self) -> MutexGuard<'_, Vec<Session>> {
+    fn running(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
         let mut running = lock(&self.running);
         let mut ended = lock(&self.ended);
         running.retain(|session| {

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ impl Listeners {
                 sessions.end_sharing();
             }
             if session {
-                sessions.running().extend(accept(&self.sessions).and_then(&serve));
+                sessions.running().extend(accept(&self.sessions).and_then(&serve).map(Arc::new));
             }
             if user {
                 users.extend(self.users.as_ref().and_then(accept).map(|stream| User { stream, uses: false }));

@@ -412,6 +412,76 @@ subprocess.run(['dd', 'if=/disk', 'of=/dev/null', 'bs=64k'], timeout=60, check=T
     run_without_leftovers(&mut on_disk(&disk, ["/usr/bin/python3", "-c", program])).succeeded();
 }
 
+/// Many threads begin to use a disk at once: what the library has then is out of the program's way, in high numbers.
+#[test]
+fn threads_that_begin_at_once_leave_low_descriptors_to_the_program() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 31);
+    let program = "import os, threading
+disk = os.open('/disk', os.O_RDONLY)
+before, all_there = set(os.listdir('/proc/self/fd')), threading.Barrier(8)
+def begin(n):
+    all_there.wait()
+    for _ in range(50): os.pread(disk, 4096, n * 4096)
+threads = [threading.Thread(target=begin, args=[n]) for n in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print([n for n in os.listdir('/proc/self/fd') if int(n) < 768 and n not in before])";
+    for _ in 0..5 {
+        let words = ["sh", "-c", "ulimit -n 1024; exec python3 -c \"$0\"", program];
+        // One is that by which it looks.
+        let stdout = run(&mut on_disk(&disk, words)).succeeded().stdout;
+        assert!(stdout.matches('\'').count() <= 2, "{stdout}");
+    }
+}
+
+/// A signal that comes while a call waits takes nothing away from what the call says of memory that is not there.
+#[test]
+fn memory_that_is_not_there_is_an_error_whatever_signals_come() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 32);
+    let program = "import ctypes, os, signal
+disk, libc = os.open('/disk', os.O_RDONLY), ctypes.CDLL(None, use_errno=True)
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+print(libc.pread(disk, ctypes.c_void_p(4096), 4096, 0), ctypes.get_errno())";
+    let slow = format!("{},latency=400ms", disk.display());
+    let stdout = run(&mut on_disk(slow, ["/usr/bin/python3", "-c", program])).succeeded().stdout;
+    assert_eq!(stdout, "-1 14\n");
+}
+
+/// Who inherits a descriptor of a disk can take nothing away from the others that have it.
+#[test]
+fn a_descriptor_s_page_cannot_be_cut_off() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 33);
+    let program = "import os
+disk = os.open('/disk', os.O_RDONLY)
+for flags in os.O_RDWR, os.O_RDWR | os.O_TRUNC:
+    try: os.ftruncate(os.open(f'/proc/self/fd/{disk}', flags), 0)
+    except OSError as error: print(error.errno)
+print(len(os.pread(disk, 4096, 0)))";
+    let stdout = run(&mut on_disk(&disk, ["/usr/bin/python3", "-c", program])).succeeded().stdout;
+    assert_eq!(stdout, "1\n1\n4096\n");
+}
+
+/// What was started with a signal ignored, as nohup does, runs its program so.
+#[test]
+fn signals_that_are_ignored_stay_so() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 34);
+    for (trap, wanted) in [("trap '' HUP INT", 3), (":", 0)] {
+        let script = format!(
+            "{trap}; exec {} attach {} /disk -- grep SigIgn /proc/self/status",
+            env!("CARGO_BIN_EXE_blockyard"),
+            disk.display()
+        );
+        let stdout = run(piped(Command::new("sh").args(["-c", &script]))).succeeded().stdout;
+        let ignored = u64::from_str_radix(stdout.trim_start_matches("SigIgn:").trim(), 16).unwrap();
+        assert_eq!(ignored & 3, wanted, "{stdout}");
+    }
+}
+
 /// What other threads get while one begins to use a disk is theirs, to use, to close and to hand to children.
 #[test]
 fn descriptors_of_other_threads_are_left_alone() {

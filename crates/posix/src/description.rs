@@ -8,7 +8,9 @@ use crate::errno::Errno;
 use crate::names::NAMES_MAX;
 use crate::own;
 use libc::c_int;
-use rustix::fs::{MemfdFlags, Mode, OFlags, ftruncate, memfd_create, open, readlink};
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create, open, readlink,
+};
 use rustix::io::{DupFlags, dup3};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
@@ -21,6 +23,8 @@ const NAME: &str = "blockyard-disk";
 const LINK: &[u8] = b"/memfd:blockyard-disk (deleted)";
 const MAGIC: u64 = u64::from_le_bytes(*b"by-disk1");
 const PAGE_BYTES: usize = 4096;
+/// It is as long as it is.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// The page.
 #[repr(C)]
@@ -49,11 +53,13 @@ impl Mapped {
         // It has the lowest number that is free, and nothing can be read of it at any time.
         let path_only = OFlags::PATH | OFlags::CLOEXEC;
         let mut place = open("/", path_only, Mode::empty())?;
-        let file = memfd_create(NAME, MemfdFlags::CLOEXEC)?;
+        let file = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         // What the kernel tells of a descriptor, whoever asks it past this library, is a file's length: as far as the
         // user's limit lets a file have it, which would end the program (SIGXFSZ).
         let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         ftruncate(&file, capacity_bytes.min(longest).max(PAGE_BYTES as u64))?;
+        // Whoever has it, as another user, too, cannot take the page away from the others.
+        fcntl_add_seals(&file, SEALS)?;
         let mapped = Self::map(&file)?;
         let description = mapped.get();
         description.disk.store(disk as u32, Ordering::Relaxed);
@@ -79,6 +85,7 @@ impl Mapped {
             return None;
         }
         let file = open(&*path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        fcntl_get_seals(&file).ok().filter(|seals| seals.contains(SEALS))?;
         let mapped = Self::map(&file).ok()?;
         let description = mapped.get();
         let is_one = description.magic.load(Ordering::Acquire) == MAGIC

@@ -12,7 +12,9 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 /// Where they begin, if a process may have as many.
 const FIRST: u64 = 768;
@@ -32,8 +34,10 @@ static OF_CONNECTIONS: Set = Set::new();
 static OF_LOCKS: Set = Set::new();
 /// The program's, which it has got while a connection was made: they have high numbers, too.
 static OF_PROGRAM: Set = Set::new();
-/// Connections that are being made.
-static MAKING: AtomicUsize = AtomicUsize::new(0);
+/// Whether a connection, or a part of one, is being made.
+static IS_MAKING: AtomicBool = AtomicBool::new(false);
+/// How long to look again whether another thread has made one.
+const PAUSE: Duration = Duration::from_millis(1);
 
 impl Set {
     const fn new() -> Self {
@@ -146,21 +150,27 @@ pub(crate) fn let_go_of_locks(descriptor: c_int) {
 /// Runs `run`, whose descriptors are high ones.
 pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
     let first = first();
-    MAKING.fetch_add(1, Ordering::SeqCst);
+    // One at a time: what the end of another frees below would be taken here.
+    while IS_MAKING.swap(true, Ordering::SeqCst) {
+        thread::sleep(PAUSE);
+    }
     let before = all_from(first);
     // Whatever is free below is in use meanwhile.
     let mut below: Vec<OwnedFd> = Vec::new();
     if let Ok(filler) = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        below.push(filler);
-        while let Ok(another) = fcntl_dupfd_cloexec(&below[0], 0) {
+        // At once: another thread may close or duplicate to any number, and a child of its has no use for them.
+        let mut keep = |filler: OwnedFd| {
+            OF_CONNECTIONS.insert(filler.as_raw_fd());
+            below.push(filler);
+        };
+        while let Ok(another) = fcntl_dupfd_cloexec(&filler, 0) {
             if another.as_raw_fd() >= first {
                 break;
             }
-            below.push(another);
+            keep(another);
         }
+        keep(filler);
     }
-    // A child of another thread's has no use for them, either.
-    below.iter().for_each(|filler| _ = OF_CONNECTIONS.insert(filler.as_raw_fd()));
     let result = run();
     // With each, its place in the set is given up (`is_closed`).
     drop(below);
@@ -172,15 +182,14 @@ pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
             OF_CONNECTIONS.remove(descriptor);
         }
     }
-    if MAKING.fetch_sub(1, Ordering::SeqCst) == 1 {
-        OF_PROGRAM.forget_all();
-    }
+    OF_PROGRAM.forget_all();
+    IS_MAKING.store(false, Ordering::SeqCst);
     result
 }
 
 /// The program has got a descriptor, of such a kind as connections have: it may have come when one was made.
 pub(crate) fn is_programs(descriptor: c_int) {
-    let is_making = MAKING.load(Ordering::SeqCst) > 0;
+    let is_making = IS_MAKING.load(Ordering::SeqCst);
     if descriptor < 0 || !is_making && !OF_CONNECTIONS.has(descriptor) || setup::is_inside() {
         return;
     }
@@ -235,7 +244,7 @@ pub(crate) fn around(first: u32, last: u32, mut close: impl FnMut(u32, u32) -> c
 
 /// In a child: those of connections are of no use.
 pub(crate) fn close_all() {
-    MAKING.store(0, Ordering::SeqCst);
+    IS_MAKING.store(false, Ordering::SeqCst);
     OF_PROGRAM.forget_all();
     if OF_CONNECTIONS.count.swap(0, Ordering::Relaxed) == 0 {
         return;

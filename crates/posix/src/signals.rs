@@ -39,6 +39,9 @@ const OWN_FLAGS: c_int = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_ONSTAC
 /// Signals that come while one waits, at most: all are blocked from then on.
 const WAITING_MAX: usize = 4;
 
+/// Signals that say that memory is not there, as a set of the kernel's.
+const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+
 /// A signal that waits.
 #[derive(Clone, Copy)]
 struct Waiting {
@@ -151,8 +154,8 @@ impl State {
         if count == 0 {
             self.mask.set(*mask);
         }
-        // When the handler ends, no other comes.
-        *mask = u64::MAX;
+        // When the handler ends, no other comes, but for a fault: the kernel ends a thread that has blocked its own.
+        *mask = !FAULTS;
         true
     }
 

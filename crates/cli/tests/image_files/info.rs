@@ -111,7 +111,7 @@ fn options_of_new_images_are_qemu_imgs() {
         ("b.qcow2", true, "compression_type=zstd,extended_l2=on,cluster_size=128K"),
         ("c.qcow2", true, "compat=0.10"),
         ("d.qcow2", false, "refcount_bits=1,lazy_refcounts=on,cluster_size=4k"),
-        ("e.qcow2", false, "compat=v3,extended_l2=on"),
+        ("e.qcow2", false, "compat=1.1,extended_l2=on"),
     ] {
         if convert {
             image(&yard, ["convert", "-q", "-c", "-o", options, "disk.img", name]).succeeded();

@@ -7,7 +7,7 @@ use crate::next::calls;
 use crate::signals::Busy;
 use crate::{connection, locks, own, setup, stat, table, transfer};
 use blockyard_block::Operation;
-use libc::{c_int, c_uint, c_ulong, c_void, sockaddr, socklen_t};
+use libc::{c_int, c_uint, c_ulong, c_void, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 calls! {
@@ -98,6 +98,24 @@ calls! {
     fn [eventfd](count: c_uint, flags: c_int) -> c_int |own| {
         programs(own())
     }
+    fn [recvmsg](socket: c_int, message: *mut msghdr, flags: c_int) -> isize |own| {
+        let received = own();
+        if received >= 0 {
+            // SAFETY: the kernel has filled it in.
+            unsafe { passed(message) };
+        }
+        received
+    }
+    fn [recvmmsg](
+        socket: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec
+    ) -> c_int |own| {
+        let received = own();
+        for index in 0..usize::try_from(received).unwrap_or(0) {
+            // SAFETY: the kernel has filled so many in.
+            unsafe { passed(&raw mut (*messages.add(index)).msg_hdr) };
+        }
+        received
+    }
     fn [vfork]() -> libc::pid_t |_own| {
         // A child that shares its parent's memory would change what its parent's descriptors are: it has memory of its
         // own, as vfork(2) allows.
@@ -110,6 +128,25 @@ calls! {
 fn programs(descriptor: c_int) -> c_int {
     own::is_programs(descriptor);
     descriptor
+}
+
+/// Descriptors that somebody has passed to the program.
+///
+/// # Safety
+/// The kernel has filled the message in.
+unsafe fn passed(message: *const msghdr) {
+    // SAFETY: the caller's; the kernel has said how long each part is.
+    unsafe {
+        let mut part = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = part.as_ref() {
+            if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let data = libc::CMSG_DATA(part).cast::<c_int>();
+                let count = header.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize) / size_of::<c_int>();
+                (0..count).for_each(|index| _ = programs(data.add(index).read_unaligned()));
+            }
+            part = libc::CMSG_NXTHDR(message, part);
+        }
+    }
 }
 
 /// Closes a range of descriptors, none of which is this library's own.
@@ -134,7 +171,7 @@ fn passed_on(descriptor: c_int) -> c_int {
 /// Whoever closes a descriptor of a file has no record locks of it any more.
 fn release_locks(descriptor: c_int) {
     let Some(open) = table::find(descriptor) else { return };
-    if let Some(connection) = connection::there(open.mapped().get().disk())
+    if let Some(connection) = connection::there(open.disk())
         && connection.has_locked.load(Ordering::Relaxed)
     {
         locks::release(connection);
@@ -144,7 +181,7 @@ fn release_locks(descriptor: c_int) {
 /// What was written before a descriptor is closed is done, and what failed of it is told.
 fn settled(descriptor: c_int) -> Result<c_int, Errno> {
     let Some(open) = table::find(descriptor) else { return Ok(0) };
-    let connection = connection::there(open.mapped().get().disk());
+    let connection = connection::there(open.disk());
     connection.map_or(Ok(()), |connection| connection.behind.settle()).map(|()| 0)
 }
 

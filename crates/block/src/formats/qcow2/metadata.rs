@@ -202,7 +202,7 @@ impl Metadata {
         if clusters.is_empty() {
             return Ok(());
         }
-        // What led to them does so no more, stably, before they are emptied; and they are empty before they are others'.
+        // That nothing leads to them is stable before they are emptied, and that before they are others'.
         self.barrier()?;
         clusters.iter().try_for_each(|range| self.allocator.empty(range.clone()))?;
         self.barrier()?;
