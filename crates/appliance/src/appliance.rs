@@ -355,6 +355,7 @@ impl Appliance {
             let not_linux = self.options.kernel.is_no_linux().map(Cause::NotLinux);
             error.cause = not_linux.unwrap_or_else(|| Cause::NotStarted(status.to_string()));
             if error.kernel_log.is_empty() {
+                self.hearing.hear_last();
                 error.kernel_log = self.hearing.last_words();
             }
         }

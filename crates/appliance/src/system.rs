@@ -15,8 +15,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long to wait for what a process has said that has ended.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Takes what a guest says on its console, byte for byte, in a thread of its own. The guest waits for it.
 pub type ConsoleTaker = Arc<dyn Fn(&[u8]) + Send + Sync>;
@@ -244,6 +247,15 @@ impl Hearing {
     fn hear_out(&mut self) {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
+        }
+    }
+
+    /// Waits until all is passed on that a process has said which has ended; not long, as others may have what it
+    /// wrote to.
+    pub(crate) fn hear_last(&self) {
+        let began = Instant::now();
+        while began.elapsed() < LAST_WORDS && !self.threads.iter().all(JoinHandle::is_finished) {
+            thread::sleep(Duration::from_millis(2));
         }
     }
 
