@@ -21,41 +21,54 @@ pub(super) struct Plan<'a> {
     granule_bytes: u64,
     /// Longest piece of data, a multiple of the granule.
     piece_bytes: u64,
-    /// Where the next piece begins. Locked for a moment once a piece.
-    next: Mutex<u64>,
+    /// Locked for a moment once a piece.
+    next: Mutex<Next>,
+}
+
+/// How far the plan has come.
+#[derive(Default)]
+struct Next {
+    /// Where the next piece begins.
+    start: u64,
+    /// Data are known to reach from there to here: to ask once more may cost as much as there are (tmpfs).
+    data_end: u64,
 }
 
 impl<'a> Plan<'a> {
     pub(super) fn new(source: &'a dyn Disk, granule_bytes: u64, piece_bytes: u64) -> Self {
-        Self { source, granule_bytes, piece_bytes, next: Mutex::new(0) }
+        Self { source, granule_bytes, piece_bytes, next: Mutex::default() }
     }
 
     /// The next piece; `None` at the end.
     pub(super) fn next(&self) -> io::Result<Option<Piece>> {
         let capacity_bytes = self.source.geometry().capacity_bytes;
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = *next;
+        let start = next.start;
         if start >= capacity_bytes {
             return Ok(None);
         }
-        let zeros_end = self.zeros_end(start, capacity_bytes)?;
+        let zeros_end = if start < next.data_end { start } else { self.zeros_end(&mut next, capacity_bytes)? };
         let (piece, end) = match zeros_end > start {
             true => (Piece::Zeros(start..zeros_end), zeros_end),
             false => {
                 let piece_end = (start - start % self.piece_bytes).saturating_add(self.piece_bytes);
-                let end = self.data_end(start, piece_end.min(capacity_bytes))?;
+                let limit = piece_end.min(capacity_bytes);
+                let end = if limit <= next.data_end { limit } else { self.data_end(start, limit)? };
                 (Piece::Data(start..end), end)
             }
         };
-        *next = end;
+        next.start = end;
         Ok(Some(piece))
     }
 
-    /// Where zeros from `start` on end, in whole granules; `start` if there is no granule of them.
-    fn zeros_end(&self, start: u64, capacity_bytes: u64) -> io::Result<u64> {
-        for extent in walk_extents(self.source, start..capacity_bytes) {
-            let Extent { offset_bytes, kind, .. } = extent?;
+    /// Where zeros from the next piece on end, in whole granules; its start if there is no granule of them. Notes how
+    /// far the data reach behind them.
+    fn zeros_end(&self, next: &mut Next, capacity_bytes: u64) -> io::Result<u64> {
+        for extent in walk_extents(self.source, next.start..capacity_bytes) {
+            let Extent { offset_bytes, length_bytes, kind } = extent?;
             if kind == ExtentKind::Data {
+                // Before them, in their first granule, there may be zeros: that counts as data.
+                next.data_end = offset_bytes + length_bytes;
                 return Ok(offset_bytes - offset_bytes % self.granule_bytes);
             }
         }
