@@ -13,6 +13,7 @@ mod block_map;
 mod error;
 mod file_format;
 mod fold;
+mod inbox;
 mod l2_cache;
 mod qcow2;
 mod scatter;

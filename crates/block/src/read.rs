@@ -24,7 +24,8 @@ impl DiskReader {
     pub fn new(disk: &dyn Disk) -> io::Result<Self> {
         let geometry = disk.geometry();
         let block_bytes = geometry.logical_block_bytes;
-        let buffer_bytes = BUFFER_BYTES.max(block_bytes);
+        let most = u32::try_from(geometry.transfer_bytes_max).unwrap_or(u32::MAX);
+        let buffer_bytes = BUFFER_BYTES.min(most).max(block_bytes);
         let memory = MemoryMap::allocate(&[(0, buffer_bytes as usize)]).map_err(io::Error::other)?;
         let queue = disk.open_queue(&memory, 1)?;
         Ok(Self { memory, queue, buffer_bytes, block_bytes, capacity_bytes: geometry.capacity_bytes })

@@ -43,7 +43,6 @@ mod references;
 mod repair;
 mod resize;
 mod snapshots;
-mod source_disk;
 #[cfg(test)]
 mod tests;
 mod worker;

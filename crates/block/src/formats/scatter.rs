@@ -1,7 +1,7 @@
 //! A request in pieces: some for the queues of other disks, some for a thread, some that are done where they are found.
 
 use crate::wait::wait_readable;
-use crate::{Completion, Operation, Queue, QueueError, Request, RequestError, Segment};
+use crate::{Completion, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -492,6 +492,22 @@ impl<'a> Cutter<'a> {
             }
         }
     }
+}
+
+/// Copies bytes to a request's segments, which take no more of them than there are.
+pub(super) fn copy_to(memory: &MemoryMap, segments: &[Segment], mut bytes: &[u8]) -> Result<(), RequestError> {
+    for &segment in segments {
+        let slice = memory.slice(segment).ok_or(RequestError::BadSegment)?;
+        let (now, later) = bytes.split_at_checked(slice.len()).ok_or(RequestError::Os(libc::EIO))?;
+        slice.copy_from(now);
+        bytes = later;
+    }
+    Ok(())
+}
+
+/// What the guest is told of an error.
+pub(super) fn errno_of(error: &io::Error) -> RequestError {
+    RequestError::Os(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 
 use super::image::{Image, Place};
 use super::layer::SliceBuffer;
-use crate::formats::scatter::{Cutter, Returns};
+use crate::formats::inbox::Inbox;
+use crate::formats::scatter::{Cutter, Returns, copy_to, errno_of};
 use crate::{MemoryMap, RequestError, Segment, read_bytes};
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 /// Most bytes that are copied at once.
@@ -39,25 +39,12 @@ pub(super) struct Worker {
 #[derive(Debug)]
 struct Shared {
     image: Image,
-    inbox: Mutex<Inbox>,
-    arrived: Condvar,
-}
-
-#[derive(Default)]
-struct Inbox {
-    jobs: VecDeque<Job>,
-    is_closed: bool,
-}
-
-impl std::fmt::Debug for Inbox {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Inbox of {} jobs", self.jobs.len())
-    }
+    inbox: Inbox<Job>,
 }
 
 impl Worker {
     pub(super) fn start(image: Image) -> io::Result<Self> {
-        let shared = Arc::new(Shared { image, inbox: Mutex::default(), arrived: Condvar::new() });
+        let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let working = Arc::clone(&shared);
         let thread = thread::Builder::new().name("block map".into()).spawn(move || working.run())?;
         Ok(Self { shared, thread: Some(thread) })
@@ -68,15 +55,13 @@ impl Worker {
     }
 
     pub(super) fn take(&self, job: Job) {
-        self.shared.inbox().jobs.push_back(job);
-        self.shared.arrived.notify_one();
+        self.shared.inbox.put(job);
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.shared.inbox().is_closed = true;
-        self.shared.arrived.notify_one();
+        self.shared.inbox.close();
         if let Some(thread) = self.thread.take() {
             // It has no reason to panic.
             let _ = thread.join();
@@ -85,27 +70,9 @@ impl Drop for Worker {
 }
 
 impl Shared {
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The next job; `None` when there will be none.
-    fn next(&self) -> Option<Job> {
-        let mut inbox = self.inbox();
-        loop {
-            if let Some(job) = inbox.jobs.pop_front() {
-                return Some(job);
-            }
-            if inbox.is_closed {
-                return None;
-            }
-            inbox = self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
     fn run(&self) {
         let mut buffer = Box::new(SliceBuffer::new());
-        while let Some(Job { task, slot, memory, returns }) = self.next() {
+        while let Some(Job { task, slot, memory, returns }) = self.inbox.next() {
             match task {
                 Task::LookUp { range } => match self.image.look_up(range, &mut buffer) {
                     Ok(()) => returns.resume(slot),
@@ -153,18 +120,4 @@ impl Shared {
         }
         Ok(())
     }
-}
-
-fn copy_to(memory: &MemoryMap, segments: &[Segment], mut bytes: &[u8]) -> Result<(), RequestError> {
-    for &segment in segments {
-        let slice = memory.slice(segment).ok_or(RequestError::BadSegment)?;
-        let (now, later) = bytes.split_at_checked(slice.len()).ok_or(RequestError::Os(libc::EIO))?;
-        slice.copy_from(now);
-        bytes = later;
-    }
-    Ok(())
-}
-
-fn errno_of(error: &io::Error) -> RequestError {
-    RequestError::Os(error.raw_os_error().unwrap_or(libc::EIO))
 }

@@ -6,8 +6,7 @@ use super::grace::Grace;
 use super::image_file::ImageFile;
 use super::image_tables::{ImageTables, Own, Patience, SliceBuffer};
 use super::l2_cache::{L2Cache, SliceKey};
-use super::source_disk::SourceDisk;
-use crate::{Disk, Extent, ExtentKind, Geometry};
+use crate::{Disk, DiskReader, Extent, ExtentKind, Geometry};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,7 +82,7 @@ pub(super) struct CompressedCluster {
 pub(super) struct Reader {
     decompressor: Decompressor,
     /// The disk behind all images.
-    base: Option<SourceDisk>,
+    base: Option<DiskReader>,
 }
 
 /// Where a run of the disk's bytes lies.
@@ -222,9 +221,9 @@ impl Image {
             None => {
                 let base = match &mut reader.base {
                     Some(base) => base,
-                    none => none.insert(SourceDisk::new(&*below.disk)?),
+                    none => none.insert(DiskReader::new(&*below.disk)?),
                 };
-                base.read(buffer, offset)
+                base.read(offset, buffer)
             }
         }
     }

@@ -4,12 +4,11 @@
 //! said goes on being true.
 
 use super::image::{CompressedCluster, Image, Reader};
-use super::worker::errno_of;
-use crate::formats::scatter::Returns;
+use crate::formats::inbox::Inbox;
+use crate::formats::scatter::{Returns, copy_to, errno_of};
 use crate::{MemoryMap, RequestError, Segment};
-use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Most threads.
@@ -32,19 +31,12 @@ pub(super) struct Readers {
 
 struct Shared {
     image: Arc<Image>,
-    inbox: Mutex<Inbox>,
-    arrived: Condvar,
-}
-
-#[derive(Default)]
-struct Inbox {
-    jobs: VecDeque<ReadJob>,
-    is_closed: bool,
+    inbox: Inbox<ReadJob>,
 }
 
 impl Readers {
     pub(super) fn new(image: Arc<Image>) -> Self {
-        let shared = Arc::new(Shared { image, inbox: Mutex::default(), arrived: Condvar::new() });
+        let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         Self { shared, threads: Mutex::default() }
     }
 
@@ -53,8 +45,7 @@ impl Readers {
         if !self.has_threads() {
             return job.perform(&self.shared.image, &mut Reader::default());
         }
-        self.shared.inbox().jobs.push_back(job);
-        self.shared.arrived.notify_one();
+        self.shared.inbox.put(job);
     }
 
     fn has_threads(&self) -> bool {
@@ -72,8 +63,7 @@ impl Readers {
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.shared.inbox().is_closed = true;
-        self.shared.arrived.notify_all();
+        self.shared.inbox.close();
         let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
         // They do not panic, and whoever dropped this has no use for it if one does.
         threads.drain(..).for_each(|thread| drop(thread.join()));
@@ -87,15 +77,9 @@ impl fmt::Debug for Readers {
 }
 
 impl Shared {
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
         let mut reader = Reader::default();
-        loop {
-            let inbox = self.arrived.wait_while(self.inbox(), |inbox| inbox.jobs.is_empty() && !inbox.is_closed);
-            let Some(job) = inbox.unwrap_or_else(PoisonError::into_inner).jobs.pop_front() else { return };
+        while let Some(job) = self.inbox.next() {
             job.perform(&self.image, &mut reader);
         }
     }
@@ -108,13 +92,6 @@ impl ReadJob {
 
     fn read(&self, image: &Image, reader: &mut Reader) -> Result<(), RequestError> {
         let contents = image.compressed_cluster(self.cluster, reader).map_err(|error| errno_of(&error))?;
-        let mut rest = contents.get(self.skip_bytes as usize..).unwrap_or_default();
-        for &segment in &self.segments {
-            let slice = self.memory.slice(segment).ok_or(RequestError::BadSegment)?;
-            let (piece, later) = rest.split_at_checked(slice.len()).ok_or(RequestError::Os(libc::EIO))?;
-            slice.copy_from(piece);
-            rest = later;
-        }
-        Ok(())
+        copy_to(&self.memory, &self.segments, contents.get(self.skip_bytes as usize..).unwrap_or_default())
     }
 }

@@ -18,14 +18,14 @@ use super::image_tables::{Patience, SliceBuffer};
 use super::metadata::Metadata;
 use super::pending_check::{PendingCheck, Unchecked};
 use super::readers::{ReadJob, Readers};
-use crate::formats::scatter::Returns;
+use crate::formats::inbox::Inbox;
+use crate::formats::scatter::{Returns, errno_of};
 use crate::{MemoryMap, RequestError, Segment};
-use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -116,20 +116,7 @@ pub(super) struct Worker {
 #[derive(Debug)]
 struct Shared {
     image: Arc<Image>,
-    inbox: Mutex<Inbox>,
-    arrived: Condvar,
-}
-
-#[derive(Default)]
-struct Inbox {
-    jobs: VecDeque<Job>,
-    is_closed: bool,
-}
-
-impl std::fmt::Debug for Inbox {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Inbox of {} jobs", self.jobs.len())
-    }
+    inbox: Inbox<Job>,
 }
 
 impl Worker {
@@ -141,9 +128,9 @@ impl Worker {
     ) -> io::Result<Self> {
         let pending = unchecked.map(|unchecked| PendingCheck::start(unchecked, Arc::clone(&image))).transpose()?;
         let readers = Readers::new(Arc::clone(&image));
-        let shared = Arc::new(Shared { image, inbox: Mutex::default(), arrived: Condvar::new() });
+        let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let working = Arc::clone(&shared);
-        let run = move || Working::new(&working.image, metadata, pending).run(&working);
+        let run = move || Working::new(&working.image, metadata, pending).run(&working.inbox);
         let thread = thread::Builder::new().name("qcow2".into()).spawn(run)?;
         Ok(Self { shared, readers, thread: Some(thread) })
     }
@@ -153,8 +140,7 @@ impl Worker {
     }
 
     pub(super) fn take(&self, job: Job) {
-        self.shared.inbox().jobs.push_back(job);
-        self.shared.arrived.notify_one();
+        self.shared.inbox.put(job);
     }
 
     /// Reads a part of a compressed cluster.
@@ -165,40 +151,11 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.shared.inbox().is_closed = true;
-        self.shared.arrived.notify_one();
+        self.shared.inbox.close();
         if let Some(thread) = self.thread.take() {
             // It does not panic, and whoever dropped this has no use for it if it does.
             let _ = thread.join();
         }
-    }
-}
-
-impl Shared {
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the jobs that are there, or waits for some, if `pause` is given only that long. `None` when there will be
-    /// none.
-    fn jobs(&self, pause: Option<Duration>, batch: &mut Vec<Job>) -> Option<()> {
-        let mut inbox = self.inbox();
-        while inbox.jobs.is_empty() && !inbox.is_closed {
-            inbox = match pause {
-                None => self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner),
-                Some(pause) => {
-                    let (_inbox, _) = self.arrived.wait_timeout(inbox, pause).unwrap_or_else(PoisonError::into_inner);
-                    inbox = _inbox;
-                    break;
-                }
-            };
-        }
-        if inbox.jobs.is_empty() && inbox.is_closed {
-            return None;
-        }
-        let count = inbox.jobs.len().min(BATCH_MAX);
-        batch.extend(inbox.jobs.drain(..count));
-        Some(())
     }
 }
 
@@ -237,12 +194,12 @@ impl<'a> Working<'a> {
         }
     }
 
-    fn run(mut self, shared: &Shared) {
+    fn run(mut self, inbox: &Inbox<Job>) {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         let mut aside = Vec::new();
         loop {
             let waits = !self.gone.is_empty() || !self.awaiting.is_empty() || !aside.is_empty();
-            if shared.jobs(waits.then_some(PAUSE), &mut batch).is_none() {
+            if inbox.some(BATCH_MAX, waits.then_some(PAUSE), &mut batch).is_none() {
                 break;
             }
             let is_idle = batch.is_empty();
@@ -478,9 +435,4 @@ fn buffer_of(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
         buffer.resize(length, 0);
     }
     &mut buffer[..length]
-}
-
-/// What the guest is told of an error.
-pub(super) fn errno_of(error: &io::Error) -> RequestError {
-    RequestError::Os(error.raw_os_error().unwrap_or(libc::EIO))
 }
