@@ -497,6 +497,26 @@ fn descriptors_of_other_threads_are_left_alone() {
     run_without_leftovers(&mut on_disk(&disk, words)).succeeded();
 }
 
+/// By hand, with a server that does not answer: so long, the library is in the middle of a connection.
+#[test]
+fn what_a_thread_is_in_the_middle_of_is_nothing_to_a_child_and_to_other_threads() {
+    let yard = Yard::new();
+    let (program, library, socket) = (c_program(&yard, "posix_forks", &[]), yard.path("library.so"), yard.path("sock"));
+    fs::write(&library, blockyard().args(["attach", "--print-library"]).output().unwrap().stdout).unwrap();
+    for what in ["connects", "numbers"] {
+        let mut command = Command::new(&program);
+        command.args([NAME, what]).arg(&socket).env("LD_PRELOAD", &library);
+        let attached = format!("session:{}={NAME}", socket.display());
+        run(piped(command.env("BLOCKYARD_ATTACH", attached))).succeeded();
+    }
+    let disk = yard.random("disk.img", BYTES, 35);
+    let slow = format!("{},latency=1s", disk.display());
+    for (disk, what) in [(slow.as_str(), "reads"), (disk.to_str().unwrap(), "locks")] {
+        let words = [program.as_os_str(), NAME.as_ref(), what.as_ref(), socket.as_ref()];
+        run_without_leftovers(&mut on_disk(disk, words)).succeeded();
+    }
+}
+
 /// What a shell opens, its commands have: they go on where the one before has ended.
 #[test]
 fn processes_share_the_place_in_a_disk() {

@@ -16,7 +16,7 @@ use crate::connection::{self, Connection};
 use crate::description::{self, Mapped};
 use crate::errno::Errno;
 use crate::own;
-use crate::signals::{Busy, cancellation_point};
+use crate::signals::cancellation_point;
 use crate::table::{self, Open};
 use crate::transfer::Ends;
 use libc::c_int;
@@ -28,15 +28,12 @@ pub(crate) struct OpenDisk {
     mapped: Mapped,
     /// For as long as the call lasts.
     _open: Open,
-    _busy: Busy,
 }
 
 impl OpenDisk {
     fn of(open: Open) -> Result<Self, Errno> {
-        let busy = Busy::enter();
-        let mapped = open.mapped();
-        let number = open.disk();
-        Ok(Self { connection: connection::to(number)?, number, mapped, _open: open, _busy: busy })
+        let (mapped, number) = (open.mapped(), open.disk());
+        Ok(Self { connection: connection::to(number)?, number, mapped, _open: open })
     }
 
     fn capacity(&self) -> u64 {
@@ -79,7 +76,7 @@ fn disk(descriptor: c_int) -> Option<Result<OpenDisk, Errno>> {
 
 /// Gives a new descriptor what another is open on, if that is a disk.
 fn duplicated(from: c_int, to: c_int) -> c_int {
-    if to >= 0 {
+    if to >= 0 && to != from {
         own::is_programs(to);
         match table::find(from) {
             Some(open) => {

@@ -110,8 +110,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
     (0..NAMES_MAX).filter_map(there)
 }
 
-/// In a child: those of its parent are nothing to it. Their descriptors are closed; what they have in memory stays as
-/// it is, as threads that are not there might have been in the middle of anything.
+/// In a child: those of its parent are nothing to it, and none is being made. Their descriptors are closed; what they
+/// have in memory stays as it is, as threads that are not there might have been in the middle of anything.
 pub(crate) fn forget_all() {
     own::close_all();
     users::forget_all();

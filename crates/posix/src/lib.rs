@@ -27,6 +27,7 @@ mod connection;
 mod control_block;
 mod description;
 mod errno;
+mod fork;
 mod guarded;
 mod locks;
 mod names;

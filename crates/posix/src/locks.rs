@@ -6,7 +6,7 @@
 //! have it as they have the description. They are two, as closing any descriptor of a file gives the process's record
 //! locks up.
 
-use crate::connection::Connection;
+use crate::connection::{self, Connection};
 use crate::description::Description;
 use crate::errno::Errno;
 use crate::guarded::{get, put};
@@ -75,9 +75,11 @@ pub(crate) fn open_for(connection: &Connection, description: &Description) {
     }
 }
 
-/// As closing any descriptor of a file does: the process has no locks of the disk any more.
-pub(crate) fn release(connection: &Connection) {
-    let Some(file) = &connection.locks else { return };
+/// As closing any descriptor of a file does: the process has no record locks of the disk any more.
+pub(crate) fn release(disk: usize) {
+    let has_locked = |connection: &&Connection| connection.has_locked.load(Ordering::Relaxed);
+    let connection = connection::there(disk).filter(has_locked);
+    let Some(file) = connection.and_then(|connection| connection.locks.as_ref()) else { return };
     // SAFETY: all of it is numbers.
     let mut all: flock = unsafe { std::mem::zeroed() };
     all.l_type = libc::F_UNLCK as i16;

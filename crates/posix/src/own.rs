@@ -5,12 +5,14 @@
 //! Those of connections are gone in a child; those of locks it shares with its parent, as it does what they are locks
 //! of.
 
-use crate::{locks, setup};
+use crate::fork::alone;
+use crate::names::Named;
+use crate::{description, locks, setup};
 use libc::c_int;
-use rustix::fs::{Dir, Mode, OFlags, open, readlink};
+use rustix::fs::{Dir, Mode, OFlags, fstat, open, readlink};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Resource, getrlimit};
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -31,6 +33,8 @@ struct Set {
 }
 
 static OF_CONNECTIONS: Set = Set::new();
+/// Low ones, while a connection is made: whoever wants one of them waits until they are free.
+static FILLERS: Set = Set::new();
 static OF_LOCKS: Set = Set::new();
 /// The program's, which it has got while a connection was made: they have high numbers, too.
 static OF_PROGRAM: Set = Set::new();
@@ -83,9 +87,17 @@ impl Set {
     }
 }
 
-/// Whether a descriptor is one.
+/// Whether a descriptor is one. One that is about to be free is waited for.
 #[inline]
 pub(crate) fn is_own(descriptor: c_int) -> bool {
+    while FILLERS.has(descriptor) && !setup::is_inside() {
+        thread::sleep(PAUSE);
+    }
+    is_kept(descriptor)
+}
+
+#[inline]
+fn is_kept(descriptor: c_int) -> bool {
     OF_CONNECTIONS.has(descriptor) || OF_LOCKS.has(descriptor)
 }
 
@@ -117,22 +129,23 @@ pub(crate) fn pass_locks_on(descriptor: c_int) {
 
 /// Takes in one that the program before this one has kept, if it is one.
 pub(crate) fn adopt_locks(descriptor: c_int) {
-    let link = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new());
-    if link.is_ok_and(|link| link.as_bytes().ends_with(locks::OF_DESCRIPTIONS.as_bytes())) && !OF_LOCKS.has(descriptor)
-    {
+    if is_of_locks(descriptor) && !OF_LOCKS.has(descriptor) {
         OF_LOCKS.insert(descriptor);
     }
 }
 
 /// Closes a file of locks that the program before this one has kept of what this one has no descriptor of.
 pub(crate) fn close_stray_locks(descriptor: c_int) {
-    let Ok(link) = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new()) else { return };
-    if !OF_LOCKS.has(descriptor)
-        && setup::disks()
-            .any(|disk| disk.description_locks().is_some_and(|path| path.as_os_str().as_bytes() == link.as_bytes()))
-    {
-        crate::description::close(descriptor);
+    if is_of_locks(descriptor) && !OF_LOCKS.has(descriptor) {
+        description::close(descriptor);
     }
+}
+
+/// Whether a descriptor is open on a file of locks, of one of the disks that there are.
+fn is_of_locks(descriptor: c_int) -> bool {
+    let Ok(link) = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new()) else { return false };
+    let mut paths = setup::disks().filter_map(Named::description_locks);
+    paths.any(|path| path.as_os_str().as_bytes() == link.as_bytes())
 }
 
 /// Whether this process has that file of locks.
@@ -143,48 +156,69 @@ pub(crate) fn has_locks(descriptor: c_int) -> bool {
 /// Closes a file of locks, if this process has it.
 pub(crate) fn let_go_of_locks(descriptor: c_int) {
     if OF_LOCKS.remove(descriptor) {
-        crate::description::close(descriptor);
+        description::close(descriptor);
     }
 }
 
 /// Runs `run`, whose descriptors are high ones.
 pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
-    let first = first();
     // One at a time: what the end of another frees below would be taken here.
-    while IS_MAKING.swap(true, Ordering::SeqCst) {
-        thread::sleep(PAUSE);
-    }
-    let before = all_from(first);
-    // Whatever is free below is in use meanwhile.
-    let mut below: Vec<OwnedFd> = Vec::new();
-    if let Ok(filler) = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        // At once: another thread may close or duplicate to any number, and a child of its has no use for them.
-        let mut keep = |filler: OwnedFd| {
-            OF_CONNECTIONS.insert(filler.as_raw_fd());
-            below.push(filler);
-        };
-        while let Ok(another) = fcntl_dupfd_cloexec(&filler, 0) {
-            if another.as_raw_fd() >= first {
-                break;
+    alone(|| {
+        IS_MAKING.store(true, Ordering::SeqCst);
+        let first = first();
+        let before = all_from(first);
+        // Whatever is free below is in use meanwhile.
+        let filler = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let root = filler.as_ref().ok().and_then(identity);
+        let below = filler.map(|filler| fill(filler, first)).unwrap_or_default();
+        let result = run();
+        below.into_iter().for_each(|number| free(number, root));
+        let is_new = |descriptor: &c_int| !before.contains(descriptor) && is_of_connections(*descriptor);
+        for descriptor in all_from(first).into_iter().filter(is_new) {
+            OF_CONNECTIONS.insert(descriptor);
+            // In this order: whoever has got it meanwhile says so before it looks.
+            if OF_PROGRAM.has(descriptor) {
+                OF_CONNECTIONS.remove(descriptor);
             }
-            keep(another);
         }
-        keep(filler);
-    }
-    let result = run();
-    // With each, its place in the set is given up (`is_closed`).
-    drop(below);
-    let is_new = |descriptor: &c_int| !before.contains(descriptor) && is_of_connections(*descriptor);
-    for descriptor in all_from(first).into_iter().filter(is_new) {
-        OF_CONNECTIONS.insert(descriptor);
-        // In this order: whoever has got it meanwhile says so before it looks.
-        if OF_PROGRAM.has(descriptor) {
-            OF_CONNECTIONS.remove(descriptor);
+        OF_PROGRAM.forget_all();
+        IS_MAKING.store(false, Ordering::SeqCst);
+        result
+    })
+}
+
+/// Has a descriptor have all numbers below `first` that are free, besides its own: which these are.
+fn fill(filler: OwnedFd, first: c_int) -> Vec<c_int> {
+    let mut below = Vec::new();
+    // At once: another thread may close or duplicate to any number, and a child of its has no use for them.
+    let mut keep = |filler: OwnedFd| {
+        FILLERS.insert(filler.as_raw_fd());
+        below.push(filler.into_raw_fd());
+    };
+    while let Ok(another) = fcntl_dupfd_cloexec(&filler, 0) {
+        if another.as_raw_fd() >= first {
+            break;
         }
+        keep(another);
     }
-    OF_PROGRAM.forget_all();
-    IS_MAKING.store(false, Ordering::SeqCst);
-    result
+    keep(filler);
+    below
+}
+
+/// Which file a descriptor is open on.
+fn identity(descriptor: impl AsFd) -> Option<(u64, u64)> {
+    fstat(descriptor).ok().map(|found| (found.st_dev, found.st_ino))
+}
+
+/// Gives a low number back, unless another thread has taken it: what it is open on is another file then.
+fn free(number: c_int, root: Option<(u64, u64)>) {
+    // SAFETY: what is open there stays so for this call, or is the program's.
+    let found = identity(unsafe { BorrowedFd::borrow_raw(number) });
+    if FILLERS.has(number) && found.is_some() && found == root {
+        description::close(number);
+    }
+    // Who waits for the number finds it free.
+    FILLERS.remove(number);
 }
 
 /// The program has got a descriptor, of such a kind as connections have: it may have come when one was made.
@@ -195,6 +229,7 @@ pub(crate) fn is_programs(descriptor: c_int) {
     }
     if is_making {
         OF_PROGRAM.insert(descriptor);
+        FILLERS.remove(descriptor);
     }
     OF_CONNECTIONS.remove(descriptor);
 }
@@ -229,9 +264,9 @@ fn all_from(first: c_int) -> Vec<c_int> {
 /// Calls `close` with the ranges between `first` and `last` that have none of them.
 pub(crate) fn around(first: u32, last: u32, mut close: impl FnMut(u32, u32) -> c_int) -> c_int {
     let mut from = first;
-    if !OF_CONNECTIONS.is_empty() || !OF_LOCKS.is_empty() {
+    if [&OF_CONNECTIONS, &OF_LOCKS, &FILLERS].iter().any(|set| !set.is_empty()) {
         for number in first..last.saturating_add(1).min(END as u32) {
-            if is_own(number as c_int) {
+            if is_kept(number as c_int) || FILLERS.has(number as c_int) {
                 if number > from {
                     close(from, number - 1);
                 }
@@ -242,17 +277,27 @@ pub(crate) fn around(first: u32, last: u32, mut close: impl FnMut(u32, u32) -> c
     if from <= last { close(from, last) } else { 0 }
 }
 
+/// In a child: the files of locks are those of these descriptions, and no others.
+pub(crate) fn keep_locks_of(descriptions: impl Iterator<Item = c_int>) {
+    if OF_LOCKS.is_empty() {
+        return;
+    }
+    let before: Vec<u64> = OF_LOCKS.bits.iter().map(|bits| bits.load(Ordering::Relaxed)).collect();
+    let had = |number: c_int| before.get(number as usize / 64).is_some_and(|bits| bits >> (number % 64) & 1 == 1);
+    OF_LOCKS.forget_all();
+    descriptions.filter(|&number| had(number)).for_each(|number| _ = OF_LOCKS.insert(number));
+    (0..END as c_int).filter(|&number| had(number) && !OF_LOCKS.has(number)).for_each(description::close);
+}
+
 /// In a child: those of connections are of no use.
 pub(crate) fn close_all() {
-    IS_MAKING.store(false, Ordering::SeqCst);
-    OF_PROGRAM.forget_all();
     if OF_CONNECTIONS.count.swap(0, Ordering::Relaxed) == 0 {
         return;
     }
     for (index, bits) in OF_CONNECTIONS.bits.iter().enumerate() {
         let mut bits = bits.swap(0, Ordering::Relaxed);
         while bits != 0 {
-            crate::description::close((index * 64) as c_int + bits.trailing_zeros() as c_int);
+            description::close((index * 64) as c_int + bits.trailing_zeros() as c_int);
             bits &= bits - 1;
         }
     }

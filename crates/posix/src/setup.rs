@@ -5,13 +5,13 @@ use crate::calls::streams;
 use crate::errno::Errno;
 use crate::guarded::get;
 use crate::names::{AIO_MAX, LOOKS, NAMES_MAX, Named, VARIABLE, parse};
-use crate::{connection, signals, table};
+use crate::{fork, signals, table};
 use libc::{c_char, c_int};
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 unsafe extern "C" {
     /// getenv(3), but that there is no environment for a program that has more rights than who started it.
@@ -21,8 +21,6 @@ unsafe extern "C" {
 /// The disks by their numbers, and how many there are.
 static NAMES: [OnceLock<Named>; NAMES_MAX] = [const { OnceLock::new() }; NAMES_MAX];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Whoever adds one.
-static ADDING: Mutex<()> = Mutex::new(());
 static LOOKS_LIKE_FILES: AtomicBool = AtomicBool::new(false);
 static REQUESTS_MAX: AtomicUsize = AtomicUsize::new(JOBS_MAX);
 
@@ -83,19 +81,19 @@ pub(crate) fn has_disks() -> bool {
 
 /// From now on, a name is a disk's.
 pub(crate) fn add(named: Named) -> Result<(), Errno> {
-    let _adding = ADDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let count = COUNT.load(Ordering::Acquire);
-    if NAMES[..count].iter().filter_map(OnceLock::get).any(|known| known.name == named.name) {
-        return Err(Errno(libc::EEXIST));
-    }
-    NAMES.get(count).ok_or(Errno(libc::ENOSPC))?.set(named).map_err(|_| Errno(libc::EEXIST))?;
-    COUNT.store(count + 1, Ordering::Release);
-    if count == 0 {
-        // SAFETY: the function does what may be done in a child.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        signals::catch_faults();
-    }
-    Ok(())
+    fork::alone(|| {
+        let count = COUNT.load(Ordering::Acquire);
+        if NAMES[..count].iter().filter_map(OnceLock::get).any(|known| known.name == named.name) {
+            return Err(Errno(libc::EEXIST));
+        }
+        NAMES.get(count).ok_or(Errno(libc::ENOSPC))?.set(named).map_err(|_| Errno(libc::EEXIST))?;
+        COUNT.store(count + 1, Ordering::Release);
+        if count == 0 {
+            fork::watch();
+            signals::catch_faults();
+        }
+        Ok(())
+    })
 }
 
 /// Whether disks look like files of their size, and not like block devices.
@@ -137,9 +135,4 @@ extern "C" fn at_load() {
     }
     let _inside = Inside::enter();
     table::adopt_inherited().into_iter().for_each(streams::follow);
-}
-
-/// A child has none of its parent's threads: what they did for it, it does by itself.
-extern "C" fn in_child() {
-    connection::forget_all();
 }

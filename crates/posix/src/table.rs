@@ -6,7 +6,8 @@
 
 use crate::description::Mapped;
 use crate::errno::Errno;
-use crate::{own, users};
+use crate::signals::Busy;
+use crate::{locks, own, users};
 use libc::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -43,9 +44,11 @@ static USED: AtomicU32 = AtomicU32::new(0);
 /// The first free one, with a count above it that changes whenever this does.
 static FREE: AtomicU64 = AtomicU64::new(0);
 
-/// What a descriptor is open on, while a call looks at it.
+/// What a descriptor is open on, while a call looks at it: no handler of a signal's comes meanwhile, nor a fork by this
+/// thread.
 pub(crate) struct Open {
     number: u32,
+    _busy: Busy,
 }
 
 /// The chunk of `all` that something of that number is in.
@@ -105,6 +108,7 @@ pub(crate) fn is_used() -> bool {
 }
 
 fn find_entry(word: &AtomicU32) -> Option<Open> {
+    let _busy = Busy::enter();
     loop {
         let number = word.load(Ordering::Acquire);
         let entry = entry(number)?;
@@ -112,7 +116,7 @@ fn find_entry(word: &AtomicU32) -> Option<Open> {
         while users > 0 {
             match entry.users.compare_exchange_weak(users, users + 1, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
-                    let open = Open { number };
+                    let open = Open { number, _busy: Busy::enter() };
                     if word.load(Ordering::Acquire) == number {
                         return Some(open);
                     }
@@ -128,6 +132,7 @@ fn find_entry(word: &AtomicU32) -> Option<Open> {
 impl Open {
     /// One that nobody else has, on a description that was mapped.
     pub(crate) fn new(mapped: Mapped) -> Result<Self, Errno> {
+        let busy = Busy::enter();
         let number = take_free().map_or_else(take_new, Ok)?;
         let entry = entry(number).ok_or(Errno(libc::EMFILE))?;
         entry.address.store(mapped.address(), Ordering::Relaxed);
@@ -135,7 +140,7 @@ impl Open {
         entry.disk.store(disk as u32, Ordering::Relaxed);
         users::description_opened(disk);
         entry.users.store(1, Ordering::Release);
-        Ok(Self { number })
+        Ok(Self { number, _busy: busy })
     }
 
     fn entry(&self) -> &'static Entry {
@@ -156,8 +161,7 @@ impl Open {
         let index = usize::try_from(descriptor).map_err(|_| Errno(libc::EBADF))?;
         let words = make(&WORDS, index, || Box::new([const { AtomicU32::new(0) }; CHUNK]))?;
         self.entry().users.fetch_add(1, Ordering::Relaxed);
-        let before = words[index % CHUNK].swap(self.number, Ordering::AcqRel);
-        let_go(before);
+        close(words[index % CHUNK].swap(self.number, Ordering::AcqRel));
         Ok(())
     }
 }
@@ -172,8 +176,16 @@ impl Drop for Open {
 pub(crate) fn remove(descriptor: c_int) -> bool {
     let Some(word) = word(descriptor) else { return false };
     let number = word.swap(0, Ordering::AcqRel);
-    let_go(number);
+    close(number);
     number > 0
+}
+
+/// A descriptor is open on an entry no longer.
+fn close(number: u32) {
+    if let Some(entry) = entry(number) {
+        locks::release(entry.disk.load(Ordering::Relaxed) as usize);
+    }
+    let_go(number);
 }
 
 /// The same of a range of descriptors.
@@ -206,6 +218,37 @@ fn let_go(number: u32) {
         }
     }
     users::description_closed(disk);
+}
+
+/// In a child, where this thread looks at none: calls of other threads will never end, and what they alone have is let
+/// go of.
+pub(crate) fn count_anew() {
+    let all = || (1..=USED.load(Ordering::Relaxed)).filter_map(|number| Some((number, entry(number)?)));
+    // Descriptors are counted where else the next free one is.
+    all().for_each(|(_, entry)| entry.next.store(0, Ordering::Relaxed));
+    for words in WORDS.iter().enumerate().filter_map(|(index, _)| chunk(&WORDS, index * CHUNK)) {
+        for entry in words.iter().filter_map(|word| entry(word.load(Ordering::Relaxed))) {
+            entry.next.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    FREE.store(0, Ordering::Relaxed);
+    for (number, entry) in all() {
+        let descriptors = entry.next.load(Ordering::Relaxed);
+        let had = entry.users.swap(descriptors, Ordering::Relaxed);
+        if descriptors > 0 {
+            users::description_opened(entry.disk.load(Ordering::Relaxed) as usize);
+            continue;
+        }
+        if had > 0 {
+            Mapped::from_address(entry.address.load(Ordering::Relaxed)).unmap();
+        }
+        entry.next.store(FREE.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+        FREE.store(number.into(), Ordering::Relaxed);
+    }
+    let used = all().filter(|(_, entry)| entry.users.load(Ordering::Relaxed) > 0);
+    own::keep_locks_of(
+        used.filter_map(|(_, entry)| Mapped::from_address(entry.address.load(Ordering::Relaxed)).get().locks()),
+    );
 }
 
 /// The head of the list of free entries that follows `head`.

@@ -134,9 +134,7 @@ fn less(number: usize, what: u64) {
     }
 }
 
-/// In a child: it has its parent's descriptors, and has not begun anything.
+/// In a child: it has not begun anything, and its descriptions are counted anew.
 pub(crate) fn forget_all() {
-    for state in &STATES {
-        state.fetch_and((REQUEST - 1) & !PHASE, Ordering::AcqRel);
-    }
+    STATES.iter().for_each(|state| state.store(0, Ordering::Release));
 }

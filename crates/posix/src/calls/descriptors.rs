@@ -16,7 +16,6 @@ calls! {
             return answer_int::<c_int>(Err(Errno(libc::EBADF)));
         }
         let _busy = table::find(descriptor).map(|_| Busy::enter());
-        release_locks(descriptor);
         let settled = settled(descriptor);
         // First, as the number may be another's as soon as it is closed.
         table::remove(descriptor);
@@ -168,16 +167,6 @@ fn passed_on(descriptor: c_int) -> c_int {
     descriptor
 }
 
-/// Whoever closes a descriptor of a file has no record locks of it any more.
-fn release_locks(descriptor: c_int) {
-    let Some(open) = table::find(descriptor) else { return };
-    if let Some(connection) = connection::there(open.disk())
-        && connection.has_locked.load(Ordering::Relaxed)
-    {
-        locks::release(connection);
-    }
-}
-
 /// What was written before a descriptor is closed is done, and what failed of it is told.
 fn settled(descriptor: c_int) -> Result<c_int, Errno> {
     let Some(open) = table::find(descriptor) else { return Ok(0) };
@@ -272,7 +261,11 @@ fn stated(disk: &OpenDisk, found: *mut libc::stat) -> Result<c_int, Errno> {
 fn no_mapping() -> *mut c_void {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     if !IS_TOLD.swap(true, Ordering::Relaxed) {
-        eprintln!("blockyard: a program wants a disk in its memory (mmap), which is not possible");
+        // Not by std's stream: a child that is forked meanwhile would wait for its lock.
+        let said = b"blockyard: a program wants a disk in its memory (mmap), which is not possible\n";
+        // Who cannot hear it has the error.
+        // SAFETY: the text is there.
+        unsafe { libc::write(libc::STDERR_FILENO, said.as_ptr().cast(), said.len()) };
     }
     Errno(libc::ENODEV).set();
     libc::MAP_FAILED
