@@ -9,7 +9,7 @@ mod program;
 mod users;
 
 use anyhow::{Context, Result};
-use blockyard_block::{Disk, ReplacementFile, private_directory};
+use blockyard_block::{Disk, ReplacementFile, RequestError, private_directory};
 use blockyard_session::server::{Export, Server, ServerOptions, Session, SessionStatistics};
 pub use program::{ProgramError, find_program};
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -40,13 +40,14 @@ const LOOKS: &str = "BLOCKYARD_ATTACH_AS";
 const AIO_MAX: &str = "BLOCKYARD_ATTACH_AIO_MAX";
 /// POSIX AIO requests of a process on a disk under way, at most (`crates/posix/src/aio.rs`).
 pub const REQUESTS_MAX: u32 = 1024;
-/// A page of a disk that nobody else changes, its first bytes, and where its numbers are: changes begun and ended, and
-/// whether several processes use it (`crates/posix/src/writers.rs`).
+/// A page of a disk that nobody else changes, its first bytes, and where its numbers are: changes begun and ended,
+/// whether several processes use it, and failed writes of which they were told (`crates/posix/src/writers.rs`).
 const PAGE_BYTES: u64 = 4096;
 const ALONE: &[u8] = b"by-alone";
 const BEGUN_AT: u64 = 8;
 const ENDED_AT: u64 = 16;
 const SHARED_AT: u64 = 24;
+const TOLD_AT: u64 = 32;
 /// Disks at most.
 pub const DISKS_MAX: usize = 64;
 /// Queues of each process: as many of its threads transfer at a time.
@@ -108,8 +109,18 @@ pub struct Attachment {
     sessions: Vec<Arc<Sessions>>,
 }
 
+/// Writes that failed, and of which no program was told: it had not waited for them, and ended before it asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UntoldFailure {
+    /// The disk's name.
+    pub name: OsString,
+    /// Why the disk's first write that failed did.
+    pub error: RequestError,
+}
+
 /// The sessions of a disk.
 struct Sessions {
+    name: OsString,
     running: Mutex<Vec<Arc<Session>>>,
     ended: Mutex<SessionStatistics>,
     /// What its processes share, if nobody else changes it.
@@ -129,6 +140,13 @@ impl Page {
     /// Says that several processes use the disk, or one.
     fn set_shared(&self, is_shared: bool) -> std::io::Result<()> {
         self.0.write_all_at(&u64::from(is_shared).to_ne_bytes(), SHARED_AT)
+    }
+
+    /// Failed writes of which programs were told.
+    fn told(&self) -> std::io::Result<u64> {
+        let mut told = [0; 8];
+        self.0.read_exact_at(&mut told, TOLD_AT)?;
+        Ok(u64::from_ne_bytes(told))
     }
 
     /// Nobody uses the disk: whoever was killed in the middle of a change changes nothing any more.
@@ -161,6 +179,22 @@ impl Sessions {
             !has_ended
         });
         running
+    }
+
+    /// What its processes have had of it so far.
+    fn statistics(&self) -> SessionStatistics {
+        let mut all = SessionStatistics::default();
+        self.running().iter().for_each(|session| all.add(&session.statistics()));
+        all.add(&lock(&self.ended));
+        all
+    }
+
+    fn untold_failure(&self) -> Option<UntoldFailure> {
+        let SessionStatistics { counts, first_write_error, .. } = self.statistics();
+        // What cannot be known was not told.
+        let told = self.page.as_ref()?.told().unwrap_or(0);
+        let error = first_write_error.filter(|_| counts.write_errors > told)?;
+        Some(UntoldFailure { name: self.name.clone(), error })
     }
 
     /// One process alone uses the disk, or none.
@@ -227,7 +261,8 @@ impl Attachment {
             File::create_new(socket.with_extension("flock")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
             let page = is_alone.then(|| Page::new(shared)).transpose().context("making a file")?;
-            let of_disk = Arc::new(Sessions { running: Mutex::default(), ended: Mutex::default(), page });
+            let (running, ended) = Default::default();
+            let of_disk = Arc::new(Sessions { name: name.clone(), running, ended, page });
             sessions.push(Arc::clone(&of_disk));
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
@@ -260,11 +295,13 @@ impl Attachment {
     /// What programs have had of the disks so far.
     pub fn statistics(&self) -> SessionStatistics {
         let mut all = SessionStatistics::default();
-        for sessions in &self.sessions {
-            sessions.running().iter().for_each(|session| all.add(&session.statistics()));
-            all.add(&lock(&sessions.ended));
-        }
+        self.sessions.iter().for_each(|sessions| all.add(&sessions.statistics()));
         all
+    }
+
+    /// Writes that failed without any program's knowing it, once all is done ([`settle`](Self::settle)).
+    pub fn untold_failures(&self) -> impl Iterator<Item = UntoldFailure> {
+        self.sessions.iter().filter_map(|sessions| sessions.untold_failure())
     }
 
     /// Calls `then` when all is done that programs have written, whether they still run or not.

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use blockyard_attach::{
-    AttachOptions, Attached, Attachment, LIBRARY, Looks, REQUESTS_MAX, check_names, find_program, install_library,
+    AttachOptions, Attached, Attachment, LIBRARY, Looks, REQUESTS_MAX, UntoldFailure, check_names, find_program,
+    install_library,
 };
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Disk, shown, size};
@@ -83,6 +84,8 @@ fn heeded() -> impl Iterator<Item = i32> {
 /// What shells say of a program that is not there, and of one that cannot be executed.
 const MISSING: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
+/// What a program that succeeded ends with here whose writes failed in the end.
+const FAILED: u8 = 1;
 
 /// Runs the command.
 ///
@@ -137,11 +140,13 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     if args.stats {
         tell_statistics(&attachment);
     }
+    let has_lost = hurry.is_none() && tell_of_failures(&attachment);
     attachment.end().context("removing a directory")?;
     if let Some(signal) = hurry {
         return Err(Verdict::of_signal(signal as u32).into());
     }
     match status.code().map(u8::try_from) {
+        Some(Ok(0)) if has_lost => Err(Verdict(FAILED).into()),
         Some(Ok(0)) => Ok(()),
         Some(Ok(status)) => Err(Verdict(status).into()),
         // As a shell has it.
@@ -178,6 +183,16 @@ fn settle(attachment: &Attachment) -> Result<Option<i32>> {
         terminal::tell("what was written last is not on the disk");
     }
     Ok(hurry)
+}
+
+/// Says which writes failed that nobody was told of. Whether there are any.
+fn tell_of_failures(attachment: &Attachment) -> bool {
+    let mut has_any = false;
+    for UntoldFailure { name, error } in attachment.untold_failures() {
+        terminal::tell(&format!("{}: what was written last failed: {}", shown(&*name), error.with_remedy()));
+        has_any = true;
+    }
+    has_any
 }
 
 fn tell_statistics(attachment: &Attachment) {

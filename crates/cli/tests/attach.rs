@@ -347,6 +347,29 @@ fn what_could_not_be_written_behind_is_told() {
         let outcome = run(piped(Command::new("sh").args(["-c", &script])));
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
         assert!(outcome.stderr.contains(told) && outcome.stderr.contains("Input/output error"), "{outcome:?}");
+        assert!(!outcome.stderr.contains("written last"), "{outcome:?}");
+    }
+    // Who ends without closing it, or leaves that to others, is told nothing: whoever has started it is.
+    for (end, code) in [
+        ("os._exit(0)", 1),
+        ("os._exit(3)", 3),
+        ("os.kill(os.getpid(), 9)", 137),
+        ("os.closerange(disk, disk + 1)", 1),
+        ("os.dup2(1, disk)", 1),
+    ] {
+        let program = format!(
+            "import os; disk = os.open('/disk', os.O_RDWR); os.lseek(disk, {LIMIT} - 3 * 4096, 0)
+for _ in range(4): os.write(disk, bytes(4096))
+{end}"
+        );
+        let script = format!(
+            "trap '' XFSZ; ulimit -f {}; exec {binary} attach {} /disk -- /usr/bin/python3 -c \"$0\"",
+            LIMIT / 512,
+            disk.display()
+        );
+        let outcome = run(piped(Command::new("sh").args(["-c", &script, &program])));
+        assert_eq!(outcome.code, Some(code), "{end}: {outcome:?}");
+        assert!(outcome.stderr.contains("/disk: what was written last failed: File too large"), "{end}: {outcome:?}");
     }
 }
 

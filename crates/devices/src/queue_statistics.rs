@@ -17,6 +17,7 @@ macro_rules! counters {
             pub(crate) latencies: [LatencyHistogram; OperationKind::ALL.len()],
             first_fault: OnceLock<String>,
             first_error: OnceLock<RequestError>,
+            first_write_error: OnceLock<RequestError>,
         }
 
         /// A [`QueueStatistics`] at one moment. They add up.
@@ -71,6 +72,8 @@ counters! {
     interrupts,
     /// Requests that were answered with an error.
     errors,
+    /// Writes that the disk had taken and failed at.
+    write_errors,
 }
 
 impl Sum for QueueCounts {
@@ -100,6 +103,11 @@ impl QueueStatistics {
         self.first_error.get().copied()
     }
 
+    /// Why the first write that the disk had taken failed, if one has.
+    pub fn first_write_error(&self) -> Option<RequestError> {
+        self.first_write_error.get().copied()
+    }
+
     /// The counters of requests and of bytes that an operation belongs to.
     pub(crate) fn of(&self, operation: Operation) -> (&Counter, Option<&Counter>) {
         match operation {
@@ -115,7 +123,11 @@ impl QueueStatistics {
         self.first_fault.get_or_init(|| fault.to_string());
     }
 
-    pub(crate) fn record_error(&self, error: RequestError) {
+    pub(crate) fn record_error(&self, operation: Operation, error: RequestError) {
+        if matches!(operation, Operation::Write { .. }) {
+            self.write_errors.add(1);
+            self.first_write_error.get_or_init(|| error);
+        }
         // What a disk does not do, it has not failed at.
         if error != RequestError::Unsupported {
             self.first_error.get_or_init(|| error);

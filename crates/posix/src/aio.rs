@@ -292,7 +292,7 @@ impl State {
         // What was written before by write(2) comes first.
         if kind != Kind::Flush {
             connection.behind.wait_for(connection, from..from + bytes as u64);
-        } else if let Err(error) = connection.behind.settle() {
+        } else if let Err(error) = connection.behind.settle(connection) {
             block.end(Err(error));
             return Ok(false);
         }
@@ -373,6 +373,11 @@ impl State {
             let Slot { job: number, at, bytes } = self.slots[usize::from(index)];
             self.free_slots.push(index);
             let Some(job) = &self.jobs[usize::from(number)] else { continue };
+            if let (Kind::Write { .. }, Err(error)) = (job.kind, completion.result)
+                && !transfer::is_lost(error)
+            {
+                connection.writers.told(1);
+            }
             let mut result = completion.result.map_err(Errno::from);
             if result.is_ok() && job.kind == Kind::Read {
                 result = part(index, bytes).give(&self.memory, job.block.buffer().wrapping_add(at));

@@ -5,13 +5,14 @@
 //! ([`Behind::wait_for`]). Other processes do, too: there is no writing behind where others use the disk, and the
 //! first other one begins once all that was made available is done ([`users`](crate::users)).
 //!
-//! What fails is told once: by the next write, at a sync, or when a descriptor is closed.
+//! What fails is told once: by the next write, at a sync, or when a descriptor is closed. If nothing of that comes,
+//! whoever serves the disk tells it in the end ([`Writers::told`]).
 
 use crate::connection::{Channel, Connection, PIECE_BYTES};
 use crate::errno::Errno;
 use crate::setup::Inside;
 use crate::transfer::{Buffers, Part, segment};
-use crate::writers::Change;
+use crate::writers::{Change, Writers};
 use crate::{own, transfer};
 use blockyard_block::Operation;
 use std::collections::VecDeque;
@@ -51,8 +52,9 @@ struct Run {
     first: u64,
     /// For as long as there are any.
     change: Option<Change>,
-    /// What is to be told.
+    /// What is to be told, and of how many writes.
     error: Option<Errno>,
+    failed: u64,
 }
 
 struct Piece {
@@ -74,7 +76,7 @@ impl Behind {
     ) -> Result<Option<usize>, Errno> {
         let mut run = self.run();
         run.take_back();
-        if let Some(error) = run.error.take() {
+        if let Some(error) = run.tell(connection.writers) {
             return self.after(&run, Err(error));
         }
         let follows = run.follows(connection, offset, length);
@@ -88,7 +90,7 @@ impl Behind {
         fence(Ordering::SeqCst);
         if !connection.writers.are_alone() {
             run.settle();
-            if let Some(error) = run.error.take() {
+            if let Some(error) = run.tell(connection.writers) {
                 return self.after(&run, Err(error));
             }
         }
@@ -108,13 +110,13 @@ impl Behind {
     ///
     /// # Errors
     /// What failed, if nobody was told.
-    pub(crate) fn settle(&self) -> Result<(), Errno> {
+    pub(crate) fn settle(&self, connection: &Connection) -> Result<(), Errno> {
         if !self.is_busy.load(Ordering::Acquire) {
             return Ok(());
         }
         let mut run = self.run();
         run.settle();
-        let result = run.error.take().map_or(Ok(()), Err);
+        let result = run.tell(connection.writers).map_or(Ok(()), Err);
         self.after(&run, result)
     }
 
@@ -129,6 +131,13 @@ impl Behind {
 }
 
 impl Run {
+    /// What the program is told now, if there is anything.
+    fn tell(&mut self, writers: Writers) -> Option<Errno> {
+        let error = self.error.take()?;
+        writers.told(std::mem::take(&mut self.failed));
+        Some(error)
+    }
+
     /// Whether a write comes behind those before it, in whole blocks.
     fn follows(&mut self, connection: &Connection, offset: u64, length: usize) -> bool {
         let block = u64::from(connection.geometry.logical_block_bytes);
@@ -183,7 +192,7 @@ impl Run {
                 break at;
             }
             if !self.wait() {
-                return Err(self.error.take().unwrap_or(Errno(libc::EIO)));
+                return Err(self.tell(connection.writers).unwrap_or(Errno(libc::EIO)));
             }
         };
         let number = self.first + self.pieces.len() as u64;
@@ -259,6 +268,7 @@ impl Run {
             self.pieces.get_mut(index).into_iter().for_each(|piece| piece.is_done = true);
             if let Err(error) = completion.result {
                 self.error.get_or_insert(error.into());
+                self.failed += u64::from(!transfer::is_lost(error));
             }
         }
         let has_done = !completions.is_empty();

@@ -4,6 +4,7 @@
 use crate::connection::{locks_of, users_of, without_signals};
 use crate::errno::Errno;
 use crate::setup::Inside;
+use crate::transfer::is_lost;
 use crate::users::Users;
 use crate::writers::{Change, Writers};
 use blockyard_block::limits::REQUEST_BYTES_MAX;
@@ -75,7 +76,7 @@ impl QueuedDisk {
                 memory_bytes,
                 block_bytes: u64::from(logical_block_bytes),
                 memory_align_bytes: memory_align_bytes as usize,
-                _disk: Arc::clone(&self.0),
+                disk: Arc::clone(&self.0),
             })
         })
     }
@@ -108,7 +109,7 @@ pub(crate) struct OpenQueue {
     given: usize,
     /// For as long as it may write: nobody knows when.
     _change: Option<Change>,
-    _disk: Arc<Opened>,
+    disk: Arc<Opened>,
 }
 
 /// Which way bytes go.
@@ -196,6 +197,10 @@ impl OpenQueue {
             }
             let before = count;
             for completion in self.completions[self.given..].iter().take(max - count) {
+                // Whether it was a write, the program knows: if not, one that another process made is told of less.
+                if completion.result.is_err_and(|error| !is_lost(error)) {
+                    self.disk.writers.told(1);
+                }
                 give(count, *completion);
                 count += 1;
             }

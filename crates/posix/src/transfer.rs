@@ -3,7 +3,8 @@
 use crate::connection::{CHANNEL_BYTES, Channel, Connection, PIECE_BYTES};
 use crate::errno::Errno;
 use crate::guarded;
-use blockyard_block::{MemoryMap, Operation, Request, Segment};
+use crate::writers::Writers;
+use blockyard_block::{MemoryMap, Operation, Request, RequestError, Segment};
 use libc::iovec;
 use std::ops::Range;
 use vm_memory::VolatileSlice;
@@ -87,7 +88,7 @@ pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, 
                 chunk.part(&piece).map_or(Ok(()), |(skip, part)| buffers.fill(skip, memory, part))
             };
             let blocks = (chunk.blocks_from, chunk.blocks_bytes);
-            transfer(channel, Operation::Read, blocks, |_, _| Ok(()), take)
+            transfer(connection, channel, Operation::Read, blocks, |_, _| Ok(()), take)
         })
     })
 }
@@ -135,7 +136,7 @@ pub(crate) fn write_zeroes(connection: &Connection, offset: u64, length: u64, un
     let block = u64::from(connection.geometry.logical_block_bytes);
     let end = offset.checked_add(length).ok_or(Errno(libc::EINVAL))?;
     connection.enter()?;
-    connection.behind.settle()?;
+    connection.behind.settle(connection)?;
     let _change = connection.writers.begin();
     let (first, last) = (offset.next_multiple_of(block).min(end), (end - end % block).max(offset));
     if first < last {
@@ -170,11 +171,11 @@ fn zero(connection: &Connection, from: u64, to: u64) -> Result<(), Errno> {
 /// Has the disk do something that moves no bytes, once all that was written is done.
 pub(crate) fn perform(connection: &Connection, operation: Operation, offset_bytes: u64) -> Result<(), Errno> {
     connection.enter()?;
-    connection.behind.settle()?;
+    connection.behind.settle(connection)?;
     let _change = (operation != Operation::Flush).then(|| connection.writers.begin());
     connection.with_channel(|channel| {
         push(channel, operation, offset_bytes, &[], 0)?;
-        finish(channel, |_, _| Ok(()))
+        finish(channel, None, |_, _| Ok(()))
     })
 }
 
@@ -248,14 +249,16 @@ fn write_chunk(
         for at in [0, chunk.blocks_bytes - block].into_iter().take(chunk.blocks_bytes / block) {
             push(channel, Operation::Read, chunk.blocks_from + at as u64, &[segment(at, block)], 0)?;
         }
-        finish(channel, |_, _| Ok(()))?;
+        finish(channel, None, |_, _| Ok(()))?;
     }
-    transfer(channel, operation, (chunk.blocks_from, chunk.blocks_bytes), fill, |_, _| Ok(()))
+    let blocks = (chunk.blocks_from, chunk.blocks_bytes);
+    transfer(connection, channel, operation, blocks, fill, |_, _| Ok(()))
 }
 
 /// Transfers blocks to or from the beginning of a channel's memory. `before` is called with each piece before the disk
 /// has it, and `after` when it is done: meanwhile the disk has others. Where one fails, no more is begun.
 fn transfer(
+    connection: &Connection,
     channel: &mut Channel,
     operation: Operation,
     (offset, length): (u64, usize),
@@ -273,13 +276,18 @@ fn transfer(
         Ok(channel.queue.submit()?)
     };
     let begun: Result<(), Errno> = (0..length.div_ceil(PIECE_BYTES) as u64).try_for_each(&mut begin);
-    let finished = finish(channel, |memory, index| after(memory, piece(index)));
+    let told = matches!(operation, Operation::Write { .. }).then_some(connection.writers);
+    let finished = finish(channel, told, |memory, index| after(memory, piece(index)));
     begun.and(finished)
 }
 
 /// Waits for all that the channel has under way, and calls `done` with the token of each that is; the first error
-/// counts.
-fn finish(channel: &mut Channel, done: impl Fn(&MemoryMap, u64) -> Result<(), Errno>) -> Result<(), Errno> {
+/// counts. Of writes, how many failed is `told`.
+fn finish(
+    channel: &mut Channel,
+    told: Option<Writers>,
+    done: impl Fn(&MemoryMap, u64) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     let Channel { memory, queue, completions } = channel;
     let mut first_error = None;
     queue.submit()?;
@@ -287,6 +295,11 @@ fn finish(channel: &mut Channel, done: impl Fn(&MemoryMap, u64) -> Result<(), Er
         completions.clear();
         queue.reap(completions);
         for completion in completions.iter() {
+            if let (Some(writers), Err(error)) = (told, completion.result)
+                && !is_lost(error)
+            {
+                writers.told(1);
+            }
             let result = completion.result.map_err(Errno::from);
             if let Err(error) = result.and_then(|()| done(memory, completion.token)) {
                 first_error.get_or_insert(error);
@@ -298,6 +311,11 @@ fn finish(channel: &mut Channel, done: impl Fn(&MemoryMap, u64) -> Result<(), Er
         queue.submit()?;
     }
     first_error.map_or(Ok(()), Err)
+}
+
+/// Whether a request has ended with the session: the disk may never have had it.
+pub(crate) fn is_lost(error: RequestError) -> bool {
+    error == RequestError::Os(libc::ENOTCONN)
 }
 
 /// A part of a channel's memory.

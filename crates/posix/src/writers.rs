@@ -22,6 +22,8 @@ struct Page {
     /// Not zero: several processes transfer, or whoever serves it is about to let another one do so. Then a change
     /// ends before the call that made it does.
     shared: AtomicU64,
+    /// Writes that failed, and of which programs were told so.
+    told: AtomicU64,
 }
 
 /// Those of a disk. Without a page: there may be others, of whom nothing is known.
@@ -53,6 +55,14 @@ impl Writers {
     /// Whether it is known who else there is.
     pub(crate) fn are_known(self) -> bool {
         self.0.is_some()
+    }
+
+    /// Programs have been told of so many writes that failed. Whoever serves the disk tells of the others.
+    #[cold]
+    pub(crate) fn told(self, failed: u64) {
+        if let Self(Some(page)) = self {
+            page.told.fetch_add(failed, Ordering::Relaxed);
+        }
     }
 
     /// Begins a change.

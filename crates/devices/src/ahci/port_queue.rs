@@ -513,7 +513,7 @@ impl PortQueue {
         let is_queued = matches!(protocol, Protocol::Queued { .. });
         self.statistics.latencies(operation.into()).record(now_ns.saturating_sub(pending.taken_ns));
         if let Some(error) = failure {
-            self.statistics.record_error(error);
+            self.statistics.record_error(operation, error);
             let status = Status::of_error(error, operation == Operation::Read);
             return self.refuse(slot, is_queued, task_file, &status.into());
         }

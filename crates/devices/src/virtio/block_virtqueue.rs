@@ -476,7 +476,7 @@ impl BlockVirtqueue {
     fn answer_pending(&mut self, pending: &PendingRequest, failure: Option<RequestError>, now_ns: u64) {
         let [used_if_done, used_if_failed] = pending.used_bytes;
         if let Some(error) = failure {
-            self.statistics.record_error(error);
+            self.statistics.record_error(pending.operation, error);
         }
         let (status, used_bytes) = match failure {
             None => (Status::Ok, used_if_done),

@@ -171,7 +171,7 @@ fn passed_on(descriptor: c_int) -> c_int {
 fn settled(descriptor: c_int) -> Result<c_int, Errno> {
     let Some(open) = table::find(descriptor) else { return Ok(0) };
     let connection = connection::there(open.disk());
-    connection.map_or(Ok(()), |connection| connection.behind.settle()).map(|()| 0)
+    connection.map_or(Ok(()), |connection| connection.behind.settle(connection)).map(|()| 0)
 }
 
 /// Locks or unlocks records.

@@ -19,6 +19,8 @@ pub struct SessionStatistics {
     pub first_fault: Option<String>,
     /// Why the first request that the disk had taken failed.
     pub first_error: Option<RequestError>,
+    /// Why the first write that the disk had taken failed.
+    pub first_write_error: Option<RequestError>,
 }
 
 impl SessionStatistics {
@@ -33,6 +35,7 @@ impl SessionStatistics {
             latencies,
             first_fault: queues.iter().find_map(|queue| queue.first_fault().map(str::to_owned)),
             first_error: queues.iter().find_map(|queue| queue.first_error()),
+            first_write_error: queues.iter().find_map(|queue| queue.first_write_error()),
         }
     }
 
@@ -45,5 +48,6 @@ impl SessionStatistics {
             self.first_fault.clone_from(&other.first_fault);
         }
         self.first_error = self.first_error.or(other.first_error);
+        self.first_write_error = self.first_write_error.or(other.first_write_error);
     }
 }
