@@ -2,7 +2,7 @@
 
 use blockyard_block::{programs, shown};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -14,6 +14,9 @@ pub enum ProgramError {
     /// There is none of this name.
     #[error("there is no program {}", shown(.0))]
     Missing(PathBuf),
+    /// It is none that may be executed.
+    #[error("{} is no file that may be executed", shown(.0))]
+    NotExecutable(PathBuf),
     /// It cannot be read.
     #[error("cannot read the program {}", shown(path))]
     Unreadable {
@@ -49,11 +52,22 @@ const SCRIPTS_MAX: u32 = 5;
 /// # Errors
 /// When there is none, or it takes no library.
 pub fn find_program(name: &OsStr) -> Result<PathBuf, ProgramError> {
-    let found = match name.to_str() {
-        Some(plain) if !plain.contains('/') => programs::find(plain),
-        _ => Some(PathBuf::from(name)).filter(|path| programs::is_program(path)),
+    let path = if name.as_bytes().contains(&b'/') {
+        PathBuf::from(name)
+    } else {
+        let all: Vec<_> = programs::directories().into_iter().map(|directory| directory.join(name)).collect();
+        // As shells do, who look for any other before they say that one is none.
+        let found =
+            all.iter().find(|path| programs::is_program(path)).or_else(|| all.iter().find(|path| path.is_file()));
+        found.cloned().ok_or_else(|| ProgramError::Missing(name.into()))?
     };
-    let path = found.ok_or_else(|| ProgramError::Missing(name.into()))?;
+    if !programs::is_program(&path) {
+        let is_there = match fs::metadata(&path) {
+            Ok(_) => true,
+            Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+        };
+        return Err(if is_there { ProgramError::NotExecutable(path) } else { ProgramError::Missing(path) });
+    }
     check(&path, SCRIPTS_MAX)?;
     Ok(path)
 }

@@ -134,7 +134,7 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     setrlimit(Resource::Nofile, limit).context("lowering the limit of descriptors")?;
     let child = Command::new(&program).args(arguments).envs(environment).spawn();
     raise_descriptor_limit();
-    let mut child = child.with_context(|| format!("cannot start {}", shown(&program)))?;
+    let mut child = child.with_context(|| format!("cannot start {}", shown(&program))).map_err(not_executable)?;
     let status = wait(&mut child, signals)?;
     let hurry = settle(&attachment)?;
     if args.stats {
@@ -152,6 +152,11 @@ pub fn run(args: &AttachArgs) -> Result<()> {
         // As a shell has it.
         _ => Err(Verdict::of_signal(status.signal().unwrap_or(0) as u32).into()),
     }
+}
+
+/// The error of a program that is there.
+fn not_executable(error: anyhow::Error) -> EndsWith {
+    EndsWith { status: NOT_EXECUTABLE, error }
 }
 
 /// Waits for the program. What a terminal sends goes to it as to this process; what somebody sends to this process

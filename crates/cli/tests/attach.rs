@@ -707,6 +707,24 @@ fn the_exit_status_is_the_programs() {
     run(&mut on_disk(&disk, ["sh", "-c", "exit 7"])).failed(7, &[]);
     run(&mut on_disk(&disk, ["sh", "-c", "kill -KILL $$"])).failed(137, &[]);
     run(&mut on_disk(&disk, ["no-such-program"])).failed(127, &["there is no program no-such-program"]);
+    // As sh and env have it.
+    let (text, broken, lost) = (yard.path("text"), yard.path("broken"), yard.path("lost"));
+    fs::write(&text, "#!/bin/sh\n").unwrap();
+    fs::write(&broken, [&fs::read("/bin/true").unwrap()[..100], &[0; 4096]].concat()).unwrap();
+    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("nowhere", &lost).unwrap();
+    for (program, status, words) in [
+        (text.as_path(), 126, "is no file that may be executed"),
+        (yard.path("").as_path(), 126, "is no file that may be executed"),
+        (Path::new("text"), 126, "is no file that may be executed"),
+        (&broken, 126, "broken"),
+        (&lost, 127, "there is no program"),
+        (&text.join("beneath"), 127, "there is no program"),
+        (Path::new("lost"), 127, "there is no program"),
+    ] {
+        let mut command = on_disk(&disk, [program]);
+        run(command.env("PATH", yard.path(""))).failed(status, &[words]);
+    }
     let statistics =
         run(blockyard().arg("attach").arg(&disk).args([NAME, "--stats", "--", "cmp", NAME]).arg(&disk)).succeeded();
     assert!(statistics.stderr.contains("reads (8.00 MiB), 0 writes (0 bytes)"), "{}", statistics.stderr);
