@@ -488,6 +488,38 @@ print(len(os.pread(disk, 4096, 0)))";
     assert_eq!(stdout, "1\n1\n4096\n");
 }
 
+/// Nor can it say where the others read that they fail.
+#[test]
+fn a_place_that_no_file_has_is_its_end() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 36);
+    let program = "import mmap, os, struct
+disk, other = os.open('/disk', os.O_RDWR), os.open('/disk', os.O_RDWR)
+page = mmap.mmap(os.open(f'/proc/self/fd/{disk}', os.O_RDWR), 4096)
+os.lseek(disk, 0x123456, 0)
+at = page.find(struct.pack('<Q', 0x123456))
+for place in 2**64 - 1, 2**63, 2**64 - 512:
+    for _ in range(8): os.write(other, bytes(4096))
+    page[at:at + 8] = struct.pack('<Q', place)
+    print(len(os.read(disk, 4096)), os.lseek(disk, 0, 1) == 2**63 - 1)
+    page[at:at + 8] = struct.pack('<Q', place)
+    try: os.write(disk, b'x')
+    except OSError as error: print(error.errno)";
+    let stdout = run(&mut on_disk(&disk, ["/usr/bin/python3", "-c", program])).succeeded().stdout;
+    assert_eq!(stdout, "0 True\n28\n".repeat(3));
+    // Nor does it take a file for one of the disk's locks that has such a name: it stays the program's.
+    let program = "import mmap, os, struct
+disk, file = os.open('/disk', os.O_RDWR), os.open('other.flock', os.O_RDWR | os.O_CREAT)
+page = mmap.mmap(os.open(f'/proc/self/fd/{disk}', os.O_RDWR), 4096)
+os.lseek(disk, 0x123456, 0)
+at = page.find(struct.pack('<Q', 0x123456)) + 8
+page[at:at + 4] = struct.pack('<I', file + 1)
+for number in disk, file: os.set_inheritable(number, True)
+os.execv('/usr/bin/python3', ['python3', '-c', f'import os; os.read({disk}, 1); os.close({file}); print(\"closed\")'])";
+    let mut command = on_disk(&disk, ["/usr/bin/python3", "-c", program]);
+    assert_eq!(run(command.current_dir(yard.path(""))).succeeded().stdout, "closed\n");
+}
+
 /// What was started with a signal ignored, as nohup does, runs its program so.
 #[test]
 fn signals_that_are_ignored_stay_so() {

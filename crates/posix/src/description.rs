@@ -23,6 +23,8 @@ const NAME: &str = "blockyard-disk";
 const LINK: &[u8] = b"/memfd:blockyard-disk (deleted)";
 const MAGIC: u64 = u64::from_le_bytes(*b"by-disk1");
 const PAGE_BYTES: usize = 4096;
+/// The last place that a call can say.
+const PLACE_MAX: u64 = i64::MAX as u64;
 /// It is as long as it is.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
@@ -36,7 +38,7 @@ pub(crate) struct Description {
     /// As fcntl(2) has them (`F_GETFL`).
     flags: AtomicU32,
     /// Where the next byte is read or written.
-    pub(crate) place: AtomicU64,
+    place: AtomicU64,
     /// The descriptor of the file of its locks, from 1 on, where it has some.
     locks: AtomicU32,
     /// Whether programs that are executed have it.
@@ -129,6 +131,26 @@ impl Mapped {
 impl Description {
     pub(crate) fn disk(&self) -> usize {
         self.disk.load(Ordering::Relaxed) as usize
+    }
+
+    /// Where the next byte is read or written: as far as a file may be long, whatever another process has put there.
+    pub(crate) fn place(&self) -> u64 {
+        self.place.load(Ordering::Acquire).min(PLACE_MAX)
+    }
+
+    pub(crate) fn set_place(&self, place: u64) {
+        self.place.store(place, Ordering::Release);
+    }
+
+    /// Goes on from the place to where `until` says of it. Where it was.
+    pub(crate) fn advance(&self, until: impl Fn(u64) -> u64) -> u64 {
+        let next = |place: u64| Some(until(place.min(PLACE_MAX)));
+        self.place.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_else(|place| place).min(PLACE_MAX)
+    }
+
+    /// Goes to another place, unless somebody has gone on from this one meanwhile.
+    pub(crate) fn go_back(&self, from: u64, to: u64) {
+        let _ = self.place.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     pub(crate) fn flags(&self) -> c_int {

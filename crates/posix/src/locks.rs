@@ -38,7 +38,7 @@ pub(crate) fn control(
     let wanted = get(lock)?;
     let from = match c_int::from(wanted.l_whence) {
         libc::SEEK_SET => 0,
-        libc::SEEK_CUR => description.place.load(Ordering::Acquire),
+        libc::SEEK_CUR => description.place(),
         libc::SEEK_END => connection.geometry.capacity_bytes,
         _ => return Err(Errno(libc::EINVAL)),
     };

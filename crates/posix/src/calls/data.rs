@@ -11,7 +11,6 @@ use blockyard_block::Operation;
 use libc::{c_int, c_long, c_uint, c_void, iovec};
 use std::ptr::null_mut;
 use std::slice;
-use std::sync::atomic::Ordering;
 
 /// More than one buffer of a call (IOV_MAX).
 const BUFFERS_MAX: usize = 1024;
@@ -56,17 +55,15 @@ fn transferred(
 ) -> Result<usize, Errno> {
     let standing = match place {
         Place::At(offset) => return transfer(transfer::start(offset, length)?),
-        Place::Standing => &disk.mapped.get().place,
+        Place::Standing => disk.mapped.get(),
     };
     let end = disk.capacity();
     let until = |from: u64| from.saturating_add(length as u64).min(end.max(from));
-    let taken = standing.fetch_update(Ordering::AcqRel, Ordering::Acquire, |from| Some(until(from)));
-    let from = taken.unwrap_or_else(|from| from);
+    let from = standing.advance(until);
     let done = transfer(from);
     let reached = from + *done.as_ref().unwrap_or(&0) as u64;
     if reached < until(from) {
-        // Unless somebody has gone on meanwhile.
-        let _ = standing.compare_exchange(until(from), reached, Ordering::AcqRel, Ordering::Relaxed);
+        standing.go_back(until(from), reached);
     }
     done
 }
@@ -206,10 +203,10 @@ fn suited<'a>(buffers: *const iovec, count: c_int, flags: c_int) -> Result<&'a [
 }
 
 fn sought(disk: &OpenDisk, offset: i64, whence: c_int) -> Result<i64, Errno> {
-    let (place, end) = (&disk.mapped.get().place, disk.capacity());
+    let (description, end) = (disk.mapped.get(), disk.capacity());
     let from = match whence {
         libc::SEEK_SET => 0,
-        libc::SEEK_CUR => place.load(Ordering::Acquire),
+        libc::SEEK_CUR => description.place(),
         libc::SEEK_END => end,
         libc::SEEK_DATA | libc::SEEK_HOLE if !(0..end as i64).contains(&offset) => return Err(Errno(libc::ENXIO)),
         libc::SEEK_DATA => 0,
@@ -218,7 +215,7 @@ fn sought(disk: &OpenDisk, offset: i64, whence: c_int) -> Result<i64, Errno> {
         _ => return Err(Errno(libc::EINVAL)),
     };
     let to = (from as i64).checked_add(offset).filter(|to| *to >= 0).ok_or(Errno(libc::EINVAL))?;
-    place.store(to as u64, Ordering::Release);
+    description.set_place(to as u64);
     Ok(to)
 }
 
