@@ -92,23 +92,32 @@ fn accept(listener: &UnixListener) -> Option<UnixStream> {
     accepted.ok().map(|(stream, _)| stream)
 }
 
-/// Hears one word of a user's.
+/// Hears what a user says: that it has ended, that it is about to begin, or both. Whoever says anything else, or more
+/// without waiting for the answer, is heard no more: each beginning has others wait.
 fn hear(users: &mut Vec<User>, index: usize, sessions: &Sessions) {
-    let mut word = [0];
-    match recv(&users[index].stream, &mut word[..], RecvFlags::DONTWAIT) {
-        Ok((_, 1)) if word[0] == ENTER => {
-            users[index].uses = true;
-            let others = users.iter().enumerate().any(|(other, user)| other != index && user.uses);
-            // Whoever has not taken earlier answers is not waited for.
-            let answered = sessions
-                .make_room(others)
-                .and_then(|()| Ok(send(&users[index].stream, &[ENTERED], SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?));
-            if answered.is_err() {
-                users.swap_remove(index);
-            }
+    let mut words = [0; 4];
+    let heard = match recv(&users[index].stream, &mut words[..], RecvFlags::DONTWAIT) {
+        Ok((_, count)) => words.get(..count).unwrap_or(&[]),
+        Err(Errno::AGAIN | Errno::INTR) => return,
+        Err(_) => &[],
+    };
+    let enters = match (users[index].uses, heard) {
+        (true, [LEAVE]) => false,
+        (true, [LEAVE, ENTER]) | (false, [ENTER]) => true,
+        _ => {
+            users.swap_remove(index);
+            return;
         }
-        Ok((_, 1)) if word[0] == LEAVE => users[index].uses = false,
-        Err(Errno::AGAIN | Errno::INTR) => {}
-        _ => _ = users.swap_remove(index),
+    };
+    users[index].uses = enters;
+    if enters {
+        let others = users.iter().enumerate().any(|(other, user)| other != index && user.uses);
+        // Whoever has not taken earlier answers is not waited for.
+        let answered = sessions
+            .make_room(others)
+            .and_then(|()| Ok(send(&users[index].stream, &[ENTERED], SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?));
+        if answered.is_err() {
+            users.swap_remove(index);
+        }
     }
 }

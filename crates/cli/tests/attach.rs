@@ -431,7 +431,20 @@ for words in b'+' * 2000, bytes(2000), b'-+' * 1000:
     for user in users:
         try: user.sendall(words)
         except OSError: pass
-subprocess.run(['dd', 'if=/disk', 'of=/dev/null', 'bs=64k'], timeout=60, check=True, capture_output=True)";
+subprocess.run(['dd', 'if=/disk', 'of=/dev/null', 'bs=64k'], timeout=60, check=True, capture_output=True)
+for words in b'++', b'-', b'x', b'-+', b'+-+':
+    with socket.socket(socket.AF_UNIX) as user:
+        user.connect(path)
+        user.sendall(words)
+        user.settimeout(60)
+        try:
+            while user.recv(1): pass
+        except ConnectionResetError: pass
+with socket.socket(socket.AF_UNIX) as user:
+    user.connect(path)
+    for words in b'+', b'-+':
+        user.sendall(words)
+        assert user.recv(1) == b'!'";
     run_without_leftovers(&mut on_disk(&disk, ["/usr/bin/python3", "-c", program])).succeeded();
 }
 
