@@ -150,7 +150,7 @@ fn a_signal_in_the_middle_of_a_call_may_read_and_not_come_back() {
     let yard = Yard::new();
     let program = c_program(&yard, "posix_signals", &["-lrt"]);
     let disk = yard.random("disk.img", BYTES, 21);
-    for what in ["nothing", "aio", "read", "jump"] {
+    for what in ["nothing", "aio", "read", "jump", "lock", "whole lock"] {
         let words = [program.as_os_str(), NAME.as_ref(), what.as_ref()];
         run(&mut on_disk(&disk, words)).succeeded();
     }
@@ -583,6 +583,65 @@ fn what_a_thread_is_in_the_middle_of_is_nothing_to_a_child_and_to_other_threads(
         let words = [program.as_os_str(), NAME.as_ref(), what.as_ref(), socket.as_ref()];
         run_without_leftovers(&mut on_disk(disk, words)).succeeded();
     }
+}
+
+/// What waits for a server that does nothing ends when the program is asked to, and the handler runs.
+#[test]
+fn a_program_that_is_asked_to_end_does_not_wait_for_a_server_that_hangs() {
+    let program = "import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: None)
+signal.siginterrupt(signal.SIGTERM, sys.argv[1] == 'interrupts')
+disk = os.open('/disk', os.O_RDONLY)
+os.pread(disk, 4096, 0)
+print('ready', flush=True)
+sys.stdin.readline()
+try: print(len(os.pread(disk, 4096, 4096)), flush=True)
+except OSError as error: print(error.errno, flush=True)
+sys.stdin.readline()
+os._exit(9)";
+    let asked = |by_hand: bool, flags: &str| {
+        let yard = Yard::new();
+        let (disk, socket) = (yard.random("disk.img", BYTES, 37), yard.path("vm.sock"));
+        let server = Server::start(&["--socket".as_ref(), socket.as_ref(), disk.as_ref()], &socket);
+        let (session, library) = (format!("session:{}", socket.display()), yard.path("library.so"));
+        let words = ["/usr/bin/python3", "-c", program, flags];
+        let mut command = on_disk(&session, words);
+        if by_hand {
+            fs::write(&library, blockyard().args(["attach", "--print-library"]).output().unwrap().stdout).unwrap();
+            command = Command::new(words[0]);
+            command.args(&words[1..]).env("LD_PRELOAD", &library);
+            command.env("BLOCKYARD_ATTACH", format!("{session}={NAME}"));
+        }
+        let log = fs::File::create(yard.path("log")).unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(log).stderr(Stdio::inherit()).spawn().unwrap();
+        let said = || fs::read_to_string(yard.path("log")).unwrap();
+        let wait = |child: &mut std::process::Child, words: &str, signals: bool| {
+            while !said().ends_with(words) {
+                assert!(child.try_wait().unwrap().is_none() && !said().contains("4096"), "{}", said());
+                if signals {
+                    let pid = rustix::process::Pid::from_child(child);
+                    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+        };
+        wait(&mut child, "ready\n", false);
+        rustix::process::kill_process(server.id(), rustix::process::Signal::STOP).unwrap();
+        let stat = || fs::read_to_string(format!("/proc/{}/stat", server.id().as_raw_nonzero())).unwrap();
+        while !stat().contains(") T ") {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let mut stdin = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut stdin, b"go\n").unwrap();
+        wait(&mut child, "5\n", true);
+        std::io::Write::write_all(&mut stdin, b"end\n").unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(9));
+    };
+    std::thread::scope(|scope| {
+        for (by_hand, flags) in [(true, "restarts"), (false, "interrupts")] {
+            scope.spawn(move || asked(by_hand, flags));
+        }
+    });
 }
 
 /// What a shell opens, its commands have: they go on where the one before has ended.

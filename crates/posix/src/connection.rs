@@ -8,7 +8,7 @@ use crate::locks;
 use crate::names::{NAMES_MAX, beside};
 use crate::own;
 use crate::setup::{Inside, disk};
-use crate::signals::Busy;
+use crate::signals::{self, Busy};
 use crate::users::{self, UnderWay, Users};
 use crate::writers::Writers;
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, explain};
@@ -114,6 +114,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
 /// have in memory stays as it is, as threads that are not there might have been in the middle of anything.
 pub(crate) fn forget_all() {
     own::close_all();
+    signals::forget_all();
     users::forget_all();
     for (connection, is_connecting) in CONNECTIONS.iter().zip(&IS_CONNECTING) {
         connection.store(null_mut(), Ordering::Release);
@@ -128,7 +129,8 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         Errno(libc::ENXIO)
     };
     let specification = named.disk.parse().map_err(|error| failed(&error))?;
-    let opened = open_disk(&specification, &OpenOptions::default()).map_err(|error| failed(&error))?;
+    let options = OpenOptions { ending: &signals::ending, ..OpenOptions::default() };
+    let opened = open_disk(&specification, &options).map_err(|error| failed(&error))?;
     let channels: Vec<_> = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
     let locks = locks_of(&named.disk);

@@ -9,7 +9,6 @@
 use crate::connection::{self, Connection};
 use crate::description::Description;
 use crate::errno::Errno;
-use crate::guarded::{get, put};
 use crate::own;
 use crate::setup::Inside;
 use libc::{c_int, flock};
@@ -23,44 +22,54 @@ pub(crate) const OF_DESCRIPTIONS: &str = ".flock";
 
 const NONE: Errno = Errno(libc::ENOLCK);
 
-/// Does with a disk's locks what `command` says of `lock`, whose places count from where the description stands where
-/// they do that.
-pub(crate) fn control(
-    connection: &Connection,
-    description: &Description,
+/// What is to be done with a disk's locks.
+pub(crate) struct Wanted {
+    file: c_int,
     command: c_int,
-    lock: *mut flock,
-) -> Result<c_int, Errno> {
-    let file = match command {
-        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => connection.locks.as_ref().ok_or(NONE)?.as_raw_fd(),
-        _ => of_description(description)?,
-    };
-    let wanted = get(lock)?;
-    let from = match c_int::from(wanted.l_whence) {
-        libc::SEEK_SET => 0,
-        libc::SEEK_CUR => description.place(),
-        libc::SEEK_END => connection.geometry.capacity_bytes,
-        _ => return Err(Errno(libc::EINVAL)),
-    };
-    let mut absolute = wanted;
-    absolute.l_whence = libc::SEEK_SET as i16;
-    absolute.l_start = wanted.l_start.checked_add(from as i64).ok_or(Errno(libc::EOVERFLOW))?;
-    // SAFETY: the structure is what the command takes.
-    if unsafe { libc::syscall(libc::SYS_fcntl, file, command, &raw mut absolute) } < 0 {
-        return Err(Errno::last());
-    }
-    if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) { put(lock, absolute) } else { Ok(0) }
+    lock: flock,
 }
 
-/// As flock(2).
-pub(crate) fn lock_all(description: &Description, operation: c_int) -> Result<c_int, Errno> {
-    let file = of_description(description)?;
+impl Wanted {
+    /// What `command` says of `lock`, whose places count from where the description stands where they do that.
+    pub(crate) fn new(
+        connection: &Connection,
+        description: &Description,
+        command: c_int,
+        mut lock: flock,
+    ) -> Result<Self, Errno> {
+        let file = match command {
+            libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => connection.locks.as_ref().ok_or(NONE)?.as_raw_fd(),
+            _ => of_description(description)?,
+        };
+        let from = match c_int::from(lock.l_whence) {
+            libc::SEEK_SET => 0,
+            libc::SEEK_CUR => description.place(),
+            libc::SEEK_END => connection.geometry.capacity_bytes,
+            _ => return Err(Errno(libc::EINVAL)),
+        };
+        lock.l_whence = libc::SEEK_SET as i16;
+        lock.l_start = lock.l_start.checked_add(from as i64).ok_or(Errno(libc::EOVERFLOW))?;
+        Ok(Self { file, command, lock })
+    }
+
+    /// Does it, and may wait: so the caller has nothing that keeps signals back. What the kernel says of the lock.
+    pub(crate) fn carry_out(mut self) -> Result<flock, Errno> {
+        // SAFETY: the structure is what the command takes.
+        if unsafe { libc::syscall(libc::SYS_fcntl, self.file, self.command, &raw mut self.lock) } < 0 {
+            return Err(Errno::last());
+        }
+        Ok(self.lock)
+    }
+}
+
+/// As flock(2), on the file of a description's own locks; may wait likewise.
+pub(crate) fn lock_all(file: c_int, operation: c_int) -> Result<c_int, Errno> {
     // SAFETY: two numbers.
     if unsafe { libc::syscall(libc::SYS_flock, file, operation) } < 0 { Err(Errno::last()) } else { Ok(0) }
 }
 
 /// The file of a description's own locks.
-fn of_description(description: &Description) -> Result<c_int, Errno> {
+pub(crate) fn of_description(description: &Description) -> Result<c_int, Errno> {
     description.locks().filter(|&descriptor| own::has_locks(descriptor)).ok_or(NONE)
 }
 

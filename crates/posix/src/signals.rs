@@ -4,17 +4,22 @@
 //!
 //! A handler may do all that the kernel lets it do in the middle of a read(2): read by itself, and leave for good
 //! (siglongjmp(3)). Here the thread may hold a lock then. So a signal that comes while it is [`Busy`] waits until it is
-//! not: that costs nothing where none comes. For the same reason, a thread is not cancelled (pthread_cancel(3)) while
-//! it is: what this library calls of libc is not where its calls say that they may end so ([`cancellation_point`]).
+//! not: that costs nothing where none comes. If it is one that asks the program to end, the session hears of it
+//! ([`ending`]), and a call does not wait for ever for a server that does nothing.
+//!
+//! For the same reason, a thread is not cancelled (pthread_cancel(3)) while it is busy: what this library calls of libc
+//! is not where its calls say that they may end so ([`cancellation_point`]).
 
 use crate::guarded;
 use crate::next::own;
 use crate::setup::has_disks;
+use blockyard_block::EventFd;
 use libc::{c_int, c_void, sigaction, sighandler_t, siginfo_t};
 use std::cell::Cell;
 use std::mem::{transmute, zeroed};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering, compiler_fence};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
@@ -35,6 +40,12 @@ static KNOWN: [Known; 65] =
 
 /// What of the program's flags the kernel's action does not say.
 const OWN_FLAGS: c_int = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_ONSTACK;
+
+/// Signals by which somebody asks a program to end.
+const ASKING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+/// Those of them that wait, of all threads, and what is readable while there are any, once somebody wants to know.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+static ENDING: AtomicPtr<EventFd> = AtomicPtr::new(null_mut());
 
 /// Signals that come while one waits, at most: all are blocked from then on.
 const WAITING_MAX: usize = 4;
@@ -144,6 +155,45 @@ pub(crate) fn all_restart() -> bool {
     })
 }
 
+/// Readable while a signal waits that asks this process to end ([`OpenOptions::ending`]).
+///
+/// [`OpenOptions::ending`]: blockyard_session::open::OpenOptions::ending
+pub(crate) fn ending() -> Option<Arc<EventFd>> {
+    // SAFETY: it is null, or was leaked for ever.
+    let known = || unsafe { ENDING.load(Ordering::Acquire).as_ref() };
+    if known().is_none() {
+        // One thread at a time connects.
+        ENDING.store(Arc::into_raw(Arc::new(EventFd::new().ok()?)).cast_mut(), Ordering::Release);
+    }
+    let event: *const EventFd = known()?;
+    // SAFETY: it was made of such a one, which is never given up.
+    let ending = unsafe {
+        Arc::increment_strong_count(event);
+        Arc::from_raw(event)
+    };
+    tell_of_end();
+    Some(ending)
+}
+
+fn tell_of_end() {
+    // SAFETY: as above.
+    if let Some(event) = unsafe { ENDING.load(Ordering::Acquire).as_ref() } {
+        if ASKED.load(Ordering::SeqCst) == 0 {
+            event.take();
+        }
+        // One may have come meanwhile.
+        if ASKED.load(Ordering::SeqCst) > 0 {
+            event.ring();
+        }
+    }
+}
+
+/// In a child: its parent's signals are not its own, and neither is the event.
+pub(crate) fn forget_all() {
+    ENDING.store(null_mut(), Ordering::Release);
+    ASKED.store(0, Ordering::SeqCst);
+}
+
 impl State {
     /// Keeps a signal for later: whether there was room.
     fn keep(&self, signal: c_int, information: &siginfo_t, mask: &mut u64) -> bool {
@@ -153,6 +203,10 @@ impl State {
         self.count.set(count + 1);
         if count == 0 {
             self.mask.set(*mask);
+        }
+        if ASKING.contains(&signal) {
+            ASKED.fetch_add(1, Ordering::SeqCst);
+            tell_of_end();
         }
         // When the handler ends, no other comes, but for a fault: the kernel ends a thread that has blocked its own.
         *mask = !FAULTS;
@@ -164,6 +218,10 @@ impl State {
     fn let_come(&self) {
         for place in &self.waiting[..self.count.replace(0)] {
             let Some(Waiting { signal, mut information }) = place.take() else { continue };
+            if ASKING.contains(&signal) {
+                ASKED.fetch_sub(1, Ordering::SeqCst);
+                tell_of_end();
+            }
             // SAFETY: they are this thread's numbers and what the kernel has said of the signal.
             unsafe {
                 let (process, thread) = (libc::getpid(), libc::syscall(libc::SYS_gettid));

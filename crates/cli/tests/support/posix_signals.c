@@ -4,12 +4,16 @@
 #include <aio.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CHECK(condition) \
@@ -50,11 +54,46 @@ static void handle(int number, siginfo_t *information, void *context)
 		siglongjmp(back, 1);
 }
 
+static int ends[2];
+
+static void let_go(int number)
+{
+	handled++;
+	CHECK(write(ends[0], "l", 1) == 1);
+}
+
+/* Whoever waits for a lock hears a signal while it does, though that does not end it. */
+static void wait_for_lock(const char *name)
+{
+	struct flock all = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		struct pollfd told = { .fd = ends[1], .events = POLLIN };
+		int own = open(name, O_RDWR);
+		CHECK(own >= 0 && (what == 'w' ? flock(own, LOCK_EX) : fcntl(own, F_SETLK, &all)) == 0);
+		CHECK(write(ends[1], "k", 1) == 1);
+		/* Else it would be for ever. */
+		_exit(poll(&told, 1, 20000) != 1);
+	}
+	int status;
+	struct itimerval soon = { { 0, 0 }, { 0, 100000 } };
+	CHECK(child > 0 && read(ends[0], bytes, 1) == 1);
+	CHECK(signal(SIGALRM, let_go) == SIG_DFL && setitimer(ITIMER_REAL, &soon, NULL) == 0);
+	CHECK((what == 'w' ? flock(disk, LOCK_EX) : fcntl(disk, F_SETLKW, &all)) == 0);
+	CHECK(waitpid(child, &status, 0) == child && status == 0 && handled == 1);
+}
+
 int main(int count, char **words)
 {
 	CHECK(count == 3);
 	what = *words[2];
 	disk = open(words[1], O_RDWR);
+	CHECK(disk >= 0);
+	if (what == 'l' || what == 'w') {
+		wait_for_lock(words[1]);
+		return 0;
+	}
 	struct sigaction action = { .sa_sigaction = handle, .sa_flags = SA_SIGINFO };
 	sigaddset(&action.sa_mask, SIGUSR2);
 	CHECK(disk >= 0 && sigaction(SIGALRM, &action, NULL) == 0);

@@ -48,11 +48,13 @@ calls! {
         controlled(descriptor, command, argument).unwrap_or_else(|| after(descriptor, command, argument, own()))
     }
     fn [flock](descriptor: c_int, operation: c_int) -> c_int |own| {
-        let locked = |disk: OpenDisk| locks::lock_all(disk.mapped.get(), operation);
-        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(locked)))
+        let file = |disk: OpenDisk| locks::of_description(disk.mapped.get());
+        disk(descriptor).map_or_else(own, |disk| {
+            answer_int(disk.and_then(file).and_then(|file| locks::lock_all(file, operation)))
+        })
     }
     fn [lockf, lockf64](descriptor: c_int, command: c_int, length: i64) -> c_int |own| {
-        let locked = |disk: Result<OpenDisk, Errno>| disk.and_then(|disk| section_locked(&disk, command, length));
+        let locked = |disk: Result<OpenDisk, Errno>| disk.and_then(|disk| section_locked(disk, command, length));
         disk(descriptor).map_or_else(own, |disk| answer_int(locked(disk)))
     }
     fn [ioctl](descriptor: c_int, request: c_ulong, argument: usize) -> c_int |own| {
@@ -174,10 +176,10 @@ fn settled(descriptor: c_int) -> Result<c_int, Errno> {
     connection.map_or(Ok(()), |connection| connection.behind.settle(connection)).map(|()| 0)
 }
 
-/// Locks or unlocks records.
-fn locked(disk: &OpenDisk, command: c_int, lock: *mut libc::flock) -> Result<c_int, Errno> {
+/// Locks or unlocks records, or says what is locked.
+fn locked(disk: OpenDisk, command: c_int, lock: libc::flock) -> Result<libc::flock, Errno> {
     let description = disk.mapped.get();
-    let may = match c_int::from(get(lock)?.l_type) {
+    let may = match c_int::from(lock.l_type) {
         _ if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) => true,
         libc::F_RDLCK => description.may_read(),
         libc::F_WRLCK => description.may_write(),
@@ -189,29 +191,37 @@ fn locked(disk: &OpenDisk, command: c_int, lock: *mut libc::flock) -> Result<c_i
     if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
         disk.connection.has_locked.store(true, Ordering::Relaxed);
     }
-    locks::control(disk.connection, description, command, lock)
+    let wanted = locks::Wanted::new(disk.connection, description, command, lock)?;
+    // Signals come while it waits.
+    drop(disk);
+    wanted.carry_out()
+}
+
+/// The same, of a lock of the program's.
+fn controlled_lock(disk: OpenDisk, command: c_int, place: *mut libc::flock) -> Result<c_int, Errno> {
+    let found = locked(disk, command, get(place)?)?;
+    if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) { put(place, found) } else { Ok(0) }
 }
 
 /// As lockf(3), from where the descriptor stands.
-fn section_locked(disk: &OpenDisk, command: c_int, length: i64) -> Result<c_int, Errno> {
+fn section_locked(disk: OpenDisk, command: c_int, length: i64) -> Result<c_int, Errno> {
     // SAFETY: all of it is numbers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     (lock.l_whence, lock.l_len, lock.l_type) = (libc::SEEK_CUR as i16, length, libc::F_WRLCK as i16);
-    match command {
-        libc::F_LOCK => locked(disk, libc::F_SETLKW, &mut lock),
-        libc::F_TLOCK => locked(disk, libc::F_SETLK, &mut lock),
+    let command = match command {
+        libc::F_LOCK => libc::F_SETLKW,
+        libc::F_TLOCK => libc::F_SETLK,
         libc::F_ULOCK => {
             lock.l_type = libc::F_UNLCK as i16;
-            locked(disk, libc::F_SETLK, &mut lock)
+            libc::F_SETLK
         }
-        libc::F_TEST => {
-            locked(disk, libc::F_GETLK, &mut lock)?;
-            // SAFETY: it cannot fail.
-            let is_free = c_int::from(lock.l_type) == libc::F_UNLCK || lock.l_pid == unsafe { libc::getpid() };
-            if is_free { Ok(0) } else { Err(Errno(libc::EACCES)) }
-        }
-        _ => Err(Errno(libc::EINVAL)),
-    }
+        libc::F_TEST => libc::F_GETLK,
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    let found = locked(disk, command, lock)?;
+    // SAFETY: it cannot fail.
+    let is_free = c_int::from(found.l_type) == libc::F_UNLCK || found.l_pid == unsafe { libc::getpid() };
+    if command != libc::F_GETLK || is_free { Ok(0) } else { Err(Errno(libc::EACCES)) }
 }
 
 /// What fcntl(2) says of a disk, where that is not what the kernel says.
@@ -228,15 +238,15 @@ fn controlled(descriptor: c_int, command: c_int, argument: usize) -> Option<c_in
             | libc::F_OFD_SETLKW
     );
     let open = table::find(descriptor).filter(|_| is_ours)?;
-    let description = open.mapped();
-    let description = description.get();
     Some(match command {
-        libc::F_GETFL => description.flags(),
+        libc::F_GETFL => open.mapped().get().flags(),
         libc::F_SETFL => {
-            description.set_flags(argument as c_int);
+            open.mapped().get().set_flags(argument as c_int);
             0
         }
-        _ => answer_int(OpenDisk::of(open).and_then(|disk| locked(&disk, command, argument as *mut libc::flock))),
+        _ => {
+            answer_int(OpenDisk::of(open).and_then(|disk| controlled_lock(disk, command, argument as *mut libc::flock)))
+        }
     })
 }
 
