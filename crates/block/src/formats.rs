@@ -26,7 +26,7 @@ pub use error::ImageError;
 pub use file_format::FileFormat;
 pub(crate) use fold::fold;
 pub(crate) use qcow2::create_delta;
-pub use qcow2::{ChainImage, Qcow2Bitmap, Qcow2Encryption, Qcow2Info, Qcow2Snapshot, image_chain};
+pub use qcow2::{ChainImage, Qcow2Bitmap, Qcow2BitmapAction, Qcow2Encryption, Qcow2Info, Qcow2Snapshot, image_chain};
 pub use qcow2::{CheckReport, Qcow2Check, Qcow2Commit, Qcow2Rebase, Repair, write_differences};
 pub use qcow2::{LuksHeader, LuksSlot, Qcow2Mapping, Qcow2MappingKind};
 pub use qcow2::{Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Qcow2Writer};

@@ -194,9 +194,9 @@ pub use file_identity::FileIdentity;
 pub use formats::{
     AllowedDirectories, AtomicChange, BlockMapDisk, BlockMapFormat, BlockMapInfo, ChainImage, CheckReport, FileFormat,
     ForeignJournal, FoundJournal, ImageError, LuksHeader, LuksSlot, Preallocation, Qcow2Backing, Qcow2Bitmap,
-    Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Encryption, Qcow2Features, Qcow2Info, Qcow2Mapping,
-    Qcow2MappingKind, Qcow2Rebase, Qcow2Snapshot, Qcow2Writer, Repair, UnfinishedChange, VmdkDisk, VmdkExtent,
-    VmdkInfo, image_chain, write_differences,
+    Qcow2BitmapAction, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Encryption, Qcow2Features,
+    Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Snapshot, Qcow2Writer, Repair, UnfinishedChange,
+    VmdkDisk, VmdkExtent, VmdkInfo, image_chain, write_differences,
 };
 pub use limits::{QUEUE_DEPTH_MAX, SEGMENTS_MAX};
 pub use memory::MemoryDisk;

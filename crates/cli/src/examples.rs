@@ -68,6 +68,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "image snapshot",
         &["blockyard image snapshot -c before-upgrade vm.qcow2", "blockyard image snapshot -a before-upgrade vm.qcow2"],
     ),
+    (
+        "image bitmap",
+        &[
+            "blockyard image bitmap --add vm.qcow2 since-monday",
+            "blockyard image bitmap --add --merge since-monday --merge since-tuesday vm.qcow2 week",
+        ],
+    ),
     ("image resize", &["blockyard image resize vm.qcow2 +10G"]),
     ("image map", &["blockyard image map --json vm.qcow2"]),
     ("image measure", &["blockyard image measure -O qcow2 disk.img"]),

@@ -4,7 +4,7 @@ use crate::client::{IO_BUFFER_BYTES, SessionDisk, SessionError, SessionOptions};
 use blockyard_block::specification::{
     DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, OpenedImage, SessionSpecification,
 };
-use blockyard_block::{Disk, Engine, EventFd, OpenedFile, Qcow2Info, RequestError, printable, shown};
+use blockyard_block::{Disk, Engine, EventFd, OpenedFile, Qcow2Bitmap, Qcow2Info, RequestError, printable, shown};
 use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -164,17 +164,18 @@ fn context<'a>(
     OpenContext { allow_dirs, connect, file, read_only, note }
 }
 
-/// Says which bitmaps of an image will be out of date when it has been written to.
+/// Says which bitmaps of an image cannot be kept, and will be out of date when it has been written to.
 fn tell_of_bitmaps(image: &OpenedFile, remark: &dyn Fn(Remark<'_>)) {
     // An image that cannot be read is an error when it is used.
     let Ok(info) = Qcow2Info::of_opened(image) else { return };
-    let fresh: Vec<_> =
-        info.bitmaps.iter().filter(|bitmap| !bitmap.is_in_use).map(|bitmap| printable(&bitmap.name)).collect();
-    if !fresh.is_empty() {
+    let is_lost = |bitmap: &Qcow2Bitmap| bitmap.is_auto && !bitmap.is_in_use && !bitmap.can_be_kept;
+    let lost: Vec<_> =
+        info.bitmaps.iter().filter(|bitmap| is_lost(bitmap)).map(|bitmap| printable(&bitmap.name)).collect();
+    if !lost.is_empty() {
         remark(Remark::OutOfDate(&format!(
-            "{} has bitmaps of what changed, which are not kept up to date here and are marked so: {}",
+            "{} has bitmaps of what changed that cannot be kept up to date here, and are marked so: {}",
             shown(image.path()),
-            fresh.join(", ")
+            lost.join(", ")
         )));
     }
 }

@@ -13,6 +13,7 @@
 //! ([`metadata`]).
 
 mod allocator;
+mod bitmaps;
 mod census;
 mod chain;
 mod changes;
@@ -20,6 +21,7 @@ mod check;
 mod commit;
 mod create;
 mod decompressor;
+mod dirty_bits;
 mod encryption;
 mod entries;
 mod grace;
@@ -30,7 +32,9 @@ mod image;
 mod image_file;
 mod image_tables;
 mod info;
+mod internal_bitmaps;
 mod internal_snapshots;
+mod kept_bitmaps;
 mod map;
 mod metadata;
 mod new_refcounts;
@@ -57,6 +61,7 @@ pub(crate) use create::create_delta;
 pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Features};
 pub use encryption::{LuksHeader, LuksSlot, Qcow2Encryption};
 pub use info::{ChainImage, Qcow2Bitmap, Qcow2Info, image_chain};
+pub use internal_bitmaps::Qcow2BitmapAction;
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
 use queue::Qcow2Split;
 pub use rebase::{Qcow2Rebase, write_differences};
@@ -197,7 +202,7 @@ impl Qcow2Disk {
     }
 
     fn on(opened: Opened, path: &Path) -> Result<Self, ImageError> {
-        let started = Worker::start(Arc::new(opened.image), opened.metadata, opened.unchecked);
+        let started = Worker::start(opened);
         let worker = started.map_err(|source| ImageError::System {
             action: "start a thread for",
             path: path.to_owned(),

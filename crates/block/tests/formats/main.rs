@@ -1,6 +1,7 @@
 //! Image formats and deltas, against QEMU's tools.
 
 mod atomic;
+mod bitmaps;
 mod block_map;
 mod check;
 mod killed;

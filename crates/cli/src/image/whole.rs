@@ -2,6 +2,7 @@
 //! itself, shut in ([`shut_in`]).
 
 mod behind;
+mod bitmap;
 mod block_map_report;
 mod check;
 mod commit;
@@ -35,6 +36,7 @@ pub enum WholeCommand {
     Rebase(rebase::RebaseArgs),
     Resize(resize::ResizeArgs),
     Snapshot(snapshot::SnapshotArgs),
+    Bitmap(bitmap::BitmapArgs),
     Map(map::MapArgs),
     Measure(measure::MeasureArgs),
     Compare(compare::CompareArgs),
@@ -55,6 +57,7 @@ impl WholeCommand {
             Self::Rebase(args) => rebase::run(args),
             Self::Resize(args) => resize::run(args),
             Self::Snapshot(args) => snapshot::run(args),
+            Self::Bitmap(args) => bitmap::run(args),
             Self::Map(args) => map::run(args),
             Self::Measure(args) => measure::run(args),
             Self::Compare(args) => compare::run(args),

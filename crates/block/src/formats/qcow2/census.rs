@@ -5,6 +5,7 @@
 //! refcount knows. Nothing is read twice, whatever the image says: of a table that several snapshots share, each entry
 //! counts so often. So the work is bounded by the file's length, and the memory by two bytes for each of its clusters.
 
+use super::bitmaps;
 use super::check::CLUSTERS_MAX;
 use super::entries::{COPIED, Layout, ZERO};
 use super::header::{Header, Table};
@@ -190,9 +191,9 @@ impl<'a> Census<'a> {
             let block = Reference { part: Part::Refblock, index, entry: 0, offset_bytes, length_bytes };
             self.lacks_refcounts |= !self.claim(&block, METADATA, 1);
         }
-        let bitmaps = snapshots::bitmaps(self.file, self.header)?;
+        let bitmaps = bitmaps::directory(self.file, self.header)?;
         for (table, _) in self.claim_directory(&bitmaps) {
-            for offset_bytes in snapshots::in_bitmap_table(self.file, table)? {
+            for offset_bytes in bitmaps::in_table(self.file, table)? {
                 self.claim_table(Table { offset_bytes, length_bytes: self.header.cluster_bytes() }, 1);
             }
         }

@@ -1,12 +1,14 @@
 //! Opening an image with all that it depends on.
 
 use super::check;
+use super::dirty_bits::DirtyBits;
 use super::grace::Grace;
 use super::header::{FIRST_CLUSTER_MAX_BYTES, Header};
 use super::image::{Below, Image};
 use super::image_file::ImageFile;
 use super::image_tables::ImageTables;
 use super::internal_snapshots::found_of;
+use super::kept_bitmaps::KeptBitmaps;
 use super::l2_cache::L2Cache;
 use super::metadata::Metadata;
 use super::pending_check::Unchecked;
@@ -36,6 +38,8 @@ pub(super) struct Opened {
     pub(super) metadata: Option<Metadata>,
     /// What has to be done before anything is changed.
     pub(super) unchecked: Option<Unchecked>,
+    /// Those that are kept.
+    pub(super) bitmaps: Option<KeptBitmaps>,
 }
 
 impl Opened {
@@ -153,6 +157,7 @@ struct Top {
     /// If it is written to.
     metadata: Option<Metadata>,
     unchecked: Option<Unchecked>,
+    bitmaps: Option<(KeptBitmaps, DirtyBits)>,
     /// Indices of the image's own file and its data file.
     own: Vec<usize>,
 }
@@ -219,6 +224,8 @@ impl<'a> Chain<'a> {
             false => Unchecked::or_checked(&image_file, &header),
         };
         let unchecked = checked.map_err(|problem| unusable(path, problem))?;
+        let failed = |source| ImageError::System { action: "read the bitmaps of", path: path.to_owned(), source };
+        let bitmaps = if read_only { None } else { KeptBitmaps::of(&image_file, &header).map_err(failed)? };
         let mut metadata = (!read_only).then(|| Metadata::new(Arc::clone(&image_file), &header));
         let mut own = vec![index];
         if let Some(name) = &header.data_file {
@@ -234,7 +241,7 @@ impl<'a> Chain<'a> {
             Base::Given(disk) => self.add_base(disk),
             Base::InHeader => self.open_backing(path, &header)?,
         }
-        Ok(Top { header, metadata, unchecked, own })
+        Ok(Top { header, metadata, unchecked, bitmaps, own })
     }
 
     /// Adds an image's own file, whose metadata are read and written here and its data by queues.
@@ -332,7 +339,8 @@ impl<'a> Chain<'a> {
     }
 
     fn finish(self, top: Top) -> Result<Opened, ImageError> {
-        let Top { header, metadata, unchecked, own } = top;
+        let Top { header, metadata, unchecked, bitmaps, own } = top;
+        let (bitmaps, dirty_bits) = bitmaps.unzip();
         let read_only = self.options.read_only;
         let mut geometry = Geometry {
             capacity_bytes: 0,
@@ -366,9 +374,10 @@ impl<'a> Chain<'a> {
             is_temporary: false,
             grace: Grace::default(),
             is_unstable: AtomicBool::new(false),
-            may_write_in_place: AtomicBool::new(unchecked.is_none()),
+            may_write_in_place: AtomicBool::new(unchecked.is_none() && dirty_bits.is_none()),
+            dirty_bits,
         };
-        Ok(Opened { image, metadata, unchecked })
+        Ok(Opened { image, metadata, unchecked, bitmaps })
     }
 }
 

@@ -5,11 +5,12 @@
 //! Whatever else is wrong is refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of
 //! data. It ends at the first thing that is wrong; [`super::census`] finds all, of the same references.
 
+use super::bitmaps;
 use super::header::{Header, Table};
 use super::image_file::ImageFile;
 use super::refblock::Refblock;
 use super::references::{self, Part, Reference};
-use super::snapshots;
+use super::snapshots::L1_MAX_BYTES;
 use crate::Remedy;
 use std::collections::HashMap;
 use std::io;
@@ -181,11 +182,31 @@ impl<'a> Scan<'a> {
             self.refblocks.resize(refblock.index, 0);
             self.refblocks.push(refblock.offset_bytes);
         }
-        // Their marks are written when the image is.
-        if let Some(Table { offset_bytes, length_bytes }) = snapshots::bitmaps(self.file, self.header)?.own {
-            self.claim(&Reference { part: Part::L1Table, index: 0, entry: 0, offset_bytes, length_bytes })?;
+        self.claim_bitmaps()
+    }
+
+    /// What is written of them when the image is lies there alone.
+    fn claim_bitmaps(&mut self) -> Result<(), Problem> {
+        let directory = bitmaps::directory(self.file, self.header)?;
+        if let Some(flaw) = directory.flaw {
+            return damage(flaw);
+        }
+        directory.own.map_or(Ok(()), |own| self.claim_table(own))?;
+        for table in directory.tables.into_iter().filter(|table| table.length_bytes > 0) {
+            if table.length_bytes > L1_MAX_BYTES {
+                return damage(format!("the table of a bitmap at {} is too large", table.offset_bytes));
+            }
+            self.claim_table(table)?;
+            for offset_bytes in bitmaps::in_table(self.file, table)? {
+                self.claim_table(Table { offset_bytes, length_bytes: self.header.cluster_bytes() })?;
+            }
         }
         Ok(())
+    }
+
+    fn claim_table(&mut self, table: Table) -> Result<(), Problem> {
+        let Table { offset_bytes, length_bytes } = table;
+        self.claim(&Reference { part: Part::L1Table, index: 0, entry: 0, offset_bytes, length_bytes })
     }
 
     fn claim_data(&mut self) -> Result<(), Problem> {

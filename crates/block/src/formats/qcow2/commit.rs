@@ -102,7 +102,7 @@ impl Qcow2Commit {
         let is_growing = file.metadata().map_err(failed)?.is_file();
         let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
         let file = ImageFile::new(file, length_bytes, is_growing, false);
-        header_change::mark_bitmaps_stale(&file, &header).map_err(failed)?;
+        header_change::clear_unknown(&file, &header).map_err(failed)?;
         file.write(&vec![0; header.l1.length_bytes as usize], header.l1.offset_bytes).map_err(failed)?;
         file.sync().map_err(failed)?;
         let mut check = Qcow2Check::of(path.clone(), file)?;

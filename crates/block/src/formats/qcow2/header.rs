@@ -60,7 +60,7 @@ pub(super) const COMPRESSION_ZSTD: u8 = 1;
 const EXTENSION_END: u32 = 0;
 pub(super) const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
 const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
-const EXTENSION_BITMAPS: u32 = 0x2385_2875;
+pub(super) const EXTENSION_BITMAPS: u32 = 0x2385_2875;
 const EXTENSION_ENCRYPTION: u32 = 0x0537_be77;
 
 /// A checked header.

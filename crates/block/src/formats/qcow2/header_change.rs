@@ -1,13 +1,15 @@
-//! Changing which backing file an image's header names.
+//! Changing what an image's first cluster says.
 //!
-//! A power cut leaves the header as it was or as it shall be: the new name is made stable in a part of the first
+//! A power cut leaves it as it was or as it shall be: the backing file's name is made stable in a part of the first
 //! cluster that the old header does not use, and then one sector, which disks write whole, puts it in force. All else
 //! that changes is kept in that sector.
 
 use super::create::Qcow2Backing;
-use super::header::{AUTOCLEAR_AT, AUTOCLEAR_BITMAPS, AUTOCLEAR_DATA_FILE_RAW, EXTENSION_BACKING_FORMAT, Header};
+use super::header::{
+    AUTOCLEAR_AT, AUTOCLEAR_BITMAPS, AUTOCLEAR_DATA_FILE_RAW, BitmapDirectory, EXTENSION_BACKING_FORMAT,
+    EXTENSION_BITMAPS, Header,
+};
 use super::image_file::ImageFile;
-use super::snapshots::{self, BITMAP_FLAGS_AT, BITMAP_IN_USE, u32_of};
 use std::io;
 use std::ops::Range;
 
@@ -26,75 +28,131 @@ const HEADER_V2_BYTES: usize = 72;
 /// # Errors
 /// When the first cluster has no room for it, or cannot be read or written.
 pub(super) fn set_backing(file: &ImageFile, header: &Header, backing: Option<&Qcow2Backing>) -> io::Result<()> {
-    let cluster_bytes = header.cluster_bytes() as usize;
-    let mut first = vec![0; cluster_bytes];
-    file.read(&mut first, 0)?;
-    let old = Layout::of(&first, header);
-    let mut extensions = old.extensions.clone();
-    extensions.retain(|(kind, _)| *kind != EXTENSION_BACKING_FORMAT);
-    if let Some(backing) = backing {
-        extensions.insert(0, (EXTENSION_BACKING_FORMAT, backing.format.as_bytes().to_vec()));
-    }
-    let name = backing.map_or(&[][..], |backing| backing.name.as_bytes());
-    // In the only sector there is, the name has to fit, too.
-    let name_inside = if cluster_bytes == SECTOR_BYTES { name.len() } else { 0 };
-    if old.header_bytes + encoded(&extensions).len() + name_inside > SECTOR_BYTES {
-        extensions.retain(|(kind, _)| *kind != EXTENSION_FEATURE_NAMES);
-    }
-    let encoded = encoded(&extensions);
-    let end = old.header_bytes + encoded.len();
-    let name_at = if name_inside > 0 { end } else { old.free_sector(name.len()) };
-    if end + name_inside > SECTOR_BYTES || name_at + name.len() > cluster_bytes {
-        return Err(io::Error::other("its first cluster has no room for that name: convert it to a new image"));
-    }
-    let mut sector = first[..old.header_bytes].to_vec();
-    sector.extend(encoded);
-    sector.resize(SECTOR_BYTES, 0);
-    let (offset, length) = if name.is_empty() { (0, 0) } else { (name_at as u64, name.len() as u32) };
-    sector[NAME_AT..NAME_AT + 8].copy_from_slice(&offset.to_be_bytes());
-    sector[NAME_AT + 8..NAME_AT + 12].copy_from_slice(&length.to_be_bytes());
-    if header.version >= 3 {
-        // What other programs keep beside the data is no longer true.
-        sector[AUTOCLEAR_AT as usize..][..8].copy_from_slice(&autoclear(header).to_be_bytes());
-    }
-    if name_inside > 0 {
-        sector[name_at..][..name.len()].copy_from_slice(name);
-    } else if !name.is_empty() {
-        file.write(name, name_at as u64)?;
-    }
-    mark_bitmaps_stale(file, header)?;
-    file.sync()?;
-    file.write_stable(&sector, 0)
-}
-
-/// Says that the bitmaps which other programs keep of changes are no longer true: those stay listed, so that nothing is
-/// leaked, and whoever made them can remove them. What else was kept beside the data is no longer said to be there. Cut
-/// off anywhere, nothing is said to be true that is not, and nothing that is listed is lost.
-///
-/// # Errors
-/// When the image cannot be read or written.
-pub(super) fn mark_bitmaps_stale(file: &ImageFile, header: &Header) -> io::Result<()> {
-    let mut entries = Vec::new();
-    snapshots::walk_bitmaps(file, header, |entry, at| entries.push((u32_of(entry, BITMAP_FLAGS_AT), at)))?;
-    entries.retain(|(flags, _)| flags & BITMAP_IN_USE == 0);
-    for (flags, at) in &entries {
-        file.write(&(flags | BITMAP_IN_USE).to_be_bytes(), at + BITMAP_FLAGS_AT as u64)?;
-    }
-    if !entries.is_empty() {
-        file.barrier()?;
-    }
-    if header.version < 3 {
-        return Ok(());
-    }
-    let (mut present, wanted) = ([0; 8], autoclear(header).to_be_bytes());
-    file.read(&mut present, AUTOCLEAR_AT)?;
-    if present == wanted { Ok(()) } else { file.write_stable(&wanted, AUTOCLEAR_AT) }
+    let mut first = FirstCluster::read(file, header)?;
+    first.set_backing(backing);
+    first.write(file)
 }
 
 /// What is true of an image that somebody wrote to who knows of bitmaps and of raw data files, and of nothing else.
-fn autoclear(header: &Header) -> u64 {
-    let bitmaps = if header.bitmaps.is_some() { AUTOCLEAR_BITMAPS } else { 0 };
-    bitmaps | if header.is_data_file_raw { AUTOCLEAR_DATA_FILE_RAW } else { 0 }
+fn autoclear(has_bitmaps: bool, is_data_file_raw: bool) -> u64 {
+    let bit = |is: bool, bit: u64| if is { bit } else { 0 };
+    bit(has_bitmaps, AUTOCLEAR_BITMAPS) | bit(is_data_file_raw, AUTOCLEAR_DATA_FILE_RAW)
+}
+
+/// The first cluster, as it shall be.
+pub(super) struct FirstCluster {
+    header: Vec<u8>,
+    extensions: Vec<(u32, Vec<u8>)>,
+    /// The backing file's name.
+    name: Vec<u8>,
+    /// It is where it was, which is not in the sector that is written.
+    name_stays: bool,
+    version: u32,
+    old: Layout,
+    cluster_bytes: usize,
+}
+
+impl FirstCluster {
+    /// Of a header that was checked, as it is.
+    pub(super) fn read(file: &ImageFile, header: &Header) -> io::Result<Self> {
+        let cluster_bytes = header.cluster_bytes() as usize;
+        let mut first = vec![0; cluster_bytes];
+        file.read(&mut first, 0)?;
+        let old = Layout::of(&first, header);
+        let mut this = Self {
+            header: first[..old.header_bytes].to_vec(),
+            extensions: old.extensions.clone(),
+            name: first[old.name.clone()].to_vec(),
+            name_stays: old.name.start >= SECTOR_BYTES,
+            version: header.version,
+            old,
+            cluster_bytes,
+        };
+        this.set_autoclear(header.bitmaps.is_some(), header.is_data_file_raw);
+        Ok(this)
+    }
+
+    /// Puts a field of the header.
+    pub(super) fn put(&mut self, at: u64, bytes: &[u8]) {
+        self.header[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn set_autoclear(&mut self, has_bitmaps: bool, is_data_file_raw: bool) {
+        if self.version >= 3 {
+            self.put(AUTOCLEAR_AT, &autoclear(has_bitmaps, is_data_file_raw).to_be_bytes());
+        }
+    }
+
+    fn set_extension(&mut self, kind: u32, data: Option<Vec<u8>>) {
+        self.extensions.retain(|(other, _)| *other != kind);
+        self.extensions.splice(0..0, data.map(|data| (kind, data)));
+    }
+
+    pub(super) fn set_backing(&mut self, backing: Option<&Qcow2Backing>) {
+        self.set_extension(EXTENSION_BACKING_FORMAT, backing.map(|backing| backing.format.as_bytes().to_vec()));
+        self.name = backing.map_or(Vec::new(), |backing| backing.name.as_bytes().to_vec());
+        self.name_stays = false;
+    }
+
+    /// Says where the bitmaps are listed, of an image of version 3.
+    pub(super) fn set_bitmaps(&mut self, header: &Header, bitmaps: Option<BitmapDirectory>) {
+        let data = bitmaps.map(|BitmapDirectory { bitmaps, table }| {
+            let counts = [bitmaps.to_be_bytes(), [0; 4]].concat();
+            [counts, table.length_bytes.to_be_bytes().to_vec(), table.offset_bytes.to_be_bytes().to_vec()].concat()
+        });
+        self.set_extension(EXTENSION_BITMAPS, data);
+        self.set_autoclear(bitmaps.is_some(), header.is_data_file_raw);
+    }
+
+    /// Writes it. What it refers to is made stable before.
+    ///
+    /// # Errors
+    /// When there is no room for what it is to say, or it cannot be written.
+    pub(super) fn write(mut self, file: &ImageFile) -> io::Result<()> {
+        // In the only sector there is, the name has to fit, too.
+        let name_inside = if self.cluster_bytes == SECTOR_BYTES { self.name.len() } else { 0 };
+        let is_too_long =
+            |this: &Self| this.header.len() + encoded(&this.extensions).len() + name_inside > SECTOR_BYTES;
+        if is_too_long(&self) {
+            self.set_extension(EXTENSION_FEATURE_NAMES, None);
+        }
+        let mut sector = self.header.clone();
+        sector.extend(encoded(&self.extensions));
+        let name_at = if name_inside > 0 {
+            sector.len()
+        } else if self.name_stays {
+            self.old.name.start
+        } else {
+            self.old.free_sector(self.name.len())
+        };
+        if is_too_long(&self) || name_at + self.name.len() > self.cluster_bytes {
+            return Err(io::Error::other("its first cluster has no room for that: convert it to a new image"));
+        }
+        sector.resize(SECTOR_BYTES, 0);
+        let (offset, length) = if self.name.is_empty() { (0, 0) } else { (name_at as u64, self.name.len() as u32) };
+        sector[NAME_AT..NAME_AT + 8].copy_from_slice(&offset.to_be_bytes());
+        sector[NAME_AT + 8..NAME_AT + 12].copy_from_slice(&length.to_be_bytes());
+        if name_inside > 0 {
+            sector[name_at..][..self.name.len()].copy_from_slice(&self.name);
+        } else if !self.name.is_empty() && !self.name_stays {
+            file.write(&self.name, name_at as u64)?;
+        }
+        file.barrier()?;
+        file.write_stable(&sector, 0)
+    }
+}
+
+/// Takes back what the header says is kept beside the data and is not known here: from now on it is not.
+///
+/// # Errors
+/// When the image cannot be read or written.
+pub(super) fn clear_unknown(file: &ImageFile, header: &Header) -> io::Result<()> {
+    if header.version < 3 {
+        return Ok(());
+    }
+    let (mut present, wanted) = ([0; 8], autoclear(header.bitmaps.is_some(), header.is_data_file_raw).to_be_bytes());
+    file.read(&mut present, AUTOCLEAR_AT)?;
+    if present == wanted { Ok(()) } else { file.write_stable(&wanted, AUTOCLEAR_AT) }
 }
 
 /// What a first cluster has where.
@@ -116,12 +174,15 @@ impl Layout {
             _ => u32_at(HEADER_LENGTH_AT).unwrap_or(0) as usize,
         };
         let (mut extensions, mut at) = (Vec::new(), header_bytes);
+        // As `Header::parse` has it: in old images, where the name begins.
+        let name_at = u32_at(NAME_AT + 4).unwrap_or(0) as usize;
+        let end = if header.version == 2 && name_at != 0 { name_at } else { first.len() };
         while let (Some(kind @ 1..), Some(length)) = (u32_at(at), u32_at(at + 4)) {
-            let Some(data) = first.get(at + 8..at + 8 + length as usize) else { break };
+            let data = first.get(at + 8..at + 8 + length as usize).filter(|data| at + 8 + data.len() <= end);
+            let Some(data) = data else { break };
             extensions.push((kind, data.to_vec()));
             at += 8 + data.len().next_multiple_of(8);
         }
-        let name_at = u32_at(NAME_AT + 4).unwrap_or(0) as usize;
         let name = header.backing.as_ref().map_or(0..0, |backing| name_at..name_at + backing.name.len());
         Self { header_bytes, extensions, extensions_end: at + 8, name }
     }

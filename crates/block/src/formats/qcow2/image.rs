@@ -1,6 +1,7 @@
 //! An open image: what its queues and its threads share.
 
 use super::decompressor::Decompressor;
+use super::dirty_bits::DirtyBits;
 use super::entries::Compressed;
 use super::grace::Grace;
 use super::image_file::ImageFile;
@@ -44,7 +45,10 @@ pub(super) struct Image {
     pub(super) grace: Grace,
     /// Metadata were written and not made stable.
     pub(super) is_unstable: AtomicBool,
-    /// It is known to be in order, and what its tables say is in the file: else all that changes it is the worker's.
+    /// Of an image with bitmaps that are kept: what was written.
+    pub(super) dirty_bits: Option<DirtyBits>,
+    /// It is known to be in order, what its tables say is in the file, and its bitmaps are marked: else all that
+    /// changes it is the worker's.
     pub(super) may_write_in_place: AtomicBool,
 }
 

@@ -1,12 +1,11 @@
 //! What images say of themselves, without opening them as disks.
 
+use super::bitmaps::{self, Bitmap};
 use super::chain::{CHAIN_MAX, parse_header};
 use super::encryption::{self, Qcow2Encryption};
 use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
 use super::image_file::ImageFile;
-use super::snapshots::{
-    self, BITMAP_AUTO, BITMAP_BYTES, BITMAP_FLAGS_AT, BITMAP_IN_USE, Qcow2Snapshot, u16_of, u32_of,
-};
+use super::snapshots::{self, Qcow2Snapshot};
 use crate::OpenedFile;
 use crate::formats::{AllowedDirectories, ImageError};
 use std::fs::File;
@@ -62,6 +61,8 @@ pub struct Qcow2Bitmap {
     pub is_in_use: bool,
     /// Who opens the image keeps it up to date.
     pub is_auto: bool,
+    /// It can be kept: its entry says nothing that is not known here.
+    pub can_be_kept: bool,
 }
 
 impl Qcow2Info {
@@ -84,8 +85,8 @@ impl Qcow2Info {
 
     fn of_header(file: &ImageFile, header: Header) -> io::Result<Self> {
         let snapshots = snapshots::described(file, &header)?;
-        let mut bitmaps = Vec::new();
-        snapshots::walk_bitmaps(file, &header, |entry, _| bitmaps.push(Qcow2Bitmap::of(entry)))?;
+        let mut found = Vec::new();
+        bitmaps::walk(file, &header, |bitmap, _| found.push(Qcow2Bitmap::of(&bitmap, &header)))?;
         let encryption = encryption::of(file, &header)?;
         let is = |feature: u64| header.incompatible & feature != 0;
         Ok(Self {
@@ -94,7 +95,7 @@ impl Qcow2Info {
             size_bytes: header.size_bytes,
             refcount_bits: 1 << header.refcount_order,
             snapshots,
-            bitmaps,
+            bitmaps: found,
             is_data_file_raw: header.is_data_file_raw,
             compression: header.compression,
             encryption,
@@ -110,16 +111,13 @@ impl Qcow2Info {
 }
 
 impl Qcow2Bitmap {
-    /// "Bitmap directory": an entry, of 24 bytes and more.
-    fn of(entry: &[u8]) -> Self {
-        let flags = u32_of(entry, BITMAP_FLAGS_AT);
-        let name_at = BITMAP_BYTES + u32_of(entry, 20) as usize;
-        let name = entry.get(name_at..).unwrap_or_default();
+    fn of(bitmap: &Bitmap, header: &Header) -> Self {
         Self {
-            name: String::from_utf8_lossy(&name[..name.len().min(u16_of(entry, 18).into())]).into_owned(),
-            granularity_bytes: 1_u64.checked_shl(entry[17].into()).unwrap_or(0),
-            is_in_use: flags & BITMAP_IN_USE != 0,
-            is_auto: flags & BITMAP_AUTO != 0,
+            name: String::from_utf8_lossy(&bitmap.name).into_owned(),
+            granularity_bytes: 1_u64.checked_shl(bitmap.granularity_bits.into()).unwrap_or(0),
+            is_in_use: bitmap.is_in_use(),
+            is_auto: bitmap.is_auto(),
+            can_be_kept: bitmap.usable(header.size_bytes, header.cluster_bytes()).is_ok(),
         }
     }
 }

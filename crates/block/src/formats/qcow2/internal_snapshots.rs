@@ -18,11 +18,11 @@ const NAME_MAX_BYTES: usize = 1023;
 /// Most snapshots: QEMU's limit.
 const SNAPSHOTS_MAX: usize = 65536;
 
-/// An image with its tables, and its snapshots.
-struct Change<'a> {
-    image: &'a OpenedFile,
-    header: Header,
-    metadata: Metadata,
+/// An image that is whole, with its tables and its snapshots.
+pub(super) struct Change<'a> {
+    pub(super) image: &'a OpenedFile,
+    pub(super) header: Header,
+    pub(super) metadata: Metadata,
     found: Vec<FoundSnapshot>,
 }
 
@@ -75,6 +75,12 @@ impl Qcow2Disk {
     pub fn apply_snapshot(image: &OpenedFile, which: &str, allowed: &AllowedDirectories) -> Result<(), ImageError> {
         let mut change = Change::new(image, allowed)?;
         let found = change.find(which)?;
+        // Their bits would have to be those of what differs, and their size that of the disk.
+        if change.header.bitmaps.is_some_and(|bitmaps| bitmaps.bitmaps > 0) {
+            return Err(
+                change.refused("has bitmaps of what is written to it: remove them first (image bitmap --remove)")
+            );
+        }
         let applied = change.metadata.apply_snapshot(&found);
         change.finish(applied, "apply a snapshot of")
     }
@@ -93,9 +99,9 @@ impl Qcow2Disk {
 
 impl<'a> Change<'a> {
     /// Nothing is counted anew that was not counted right before: the image must be whole.
-    fn new(image: &'a OpenedFile, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+    pub(super) fn new(image: &'a OpenedFile, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
         let path = image.path().to_owned();
-        let failed = failed(image, "read the snapshots of");
+        let failed = failed(image, "read");
         let report = Qcow2Check::open(image, false)?.run(Repair::None, &mut |_| ())?;
         if report.corruptions > 0 {
             let problem = format!("is damaged: {} says what is wrong, and repairs what can be", Remedy::RepairImage);
@@ -113,11 +119,15 @@ impl<'a> Change<'a> {
         found_of(&self.found, which).cloned().ok_or_else(|| self.refused(&format!("has no snapshot {which:?}")))
     }
 
-    fn refused(&self, problem: &str) -> ImageError {
+    pub(super) fn refused(&self, problem: &str) -> ImageError {
         ImageError::Unusable { path: self.image.path().to_owned(), problem: problem.to_owned() }
     }
 
-    fn finish(mut self, done: io::Result<()>, action: &'static str) -> Result<(), ImageError> {
+    pub(super) fn failed(&self, action: &'static str) -> impl Fn(io::Error) -> ImageError + use<> {
+        failed(self.image, action)
+    }
+
+    pub(super) fn finish(mut self, done: io::Result<()>, action: &'static str) -> Result<(), ImageError> {
         // What was reserved is given back whatever became of it.
         let closed = self.metadata.close().and_then(|()| self.metadata.sync());
         done.and(closed).map_err(failed(self.image, action))
@@ -130,7 +140,7 @@ pub(super) fn found_of<'f>(found: &'f [FoundSnapshot], which: &str) -> Option<&'
     by_id.or_else(|| found.iter().find(|found| found.described.name == which))
 }
 
-fn failed(image: &OpenedFile, action: &'static str) -> impl Fn(io::Error) -> ImageError {
+fn failed(image: &OpenedFile, action: &'static str) -> impl Fn(io::Error) -> ImageError + use<> {
     let path = image.path().to_owned();
     move |source| ImageError::System { action, path: path.clone(), source }
 }

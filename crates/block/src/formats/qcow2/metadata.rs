@@ -13,6 +13,7 @@
 //! any of these is acknowledged: so one sync serves all whose contents must be stable. Nothing is held back longer, as
 //! QEMU does: what was acknowledged must outlive the process.
 
+mod bitmaps;
 mod snapshots;
 
 use super::allocator::Allocator;
@@ -25,6 +26,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub(super) use bitmaps::Bitmaps;
 pub(super) use snapshots::NewSnapshot;
 
 /// Most of a table that is read at once.

@@ -39,14 +39,13 @@ impl Unchecked {
         this.check(&AtomicBool::new(false)).map(|()| None)
     }
 
-    /// Checks it, and says of what others keep beside the data that it is out of date.
+    /// Checks it, and says of what others keep beside the data and is not known here that it is out of date.
     ///
     /// # Errors
     /// A sentence, as [`Unchecked::or_checked`].
     pub(super) fn check(&self, is_over: &AtomicBool) -> Result<(), String> {
         check::check(&self.file, &self.header, is_over)?;
-        header_change::mark_bitmaps_stale(&self.file, &self.header)
-            .map_err(|error| format!("cannot be written: {error}"))
+        header_change::clear_unknown(&self.file, &self.header).map_err(|error| format!("cannot be written: {error}"))
     }
 }
 
@@ -73,7 +72,9 @@ impl PendingCheck {
         let working = Arc::clone(&shared);
         let thread = thread::Builder::new().name("qcow2-check".into()).spawn(move || {
             let outcome = unchecked.check(&working.is_over);
-            image.may_write_in_place.store(outcome.is_ok(), Ordering::Release);
+            // Where bitmaps are kept, the first change marks them first.
+            let may_write = outcome.is_ok() && image.dirty_bits.is_none();
+            image.may_write_in_place.store(may_write, Ordering::Release);
             *working.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         })?;
         Ok(Self { shared, thread: Some(thread) })

@@ -217,6 +217,15 @@ impl Qcow2Split {
     }
 }
 
+/// How many bytes of the disk a request is about to change.
+fn changed_bytes(request: &Request<'_>) -> u64 {
+    match request.operation {
+        Operation::Read | Operation::Flush => 0,
+        Operation::Write { .. } => request.length_bytes(),
+        Operation::Discard { length_bytes } | Operation::WriteZeroes { length_bytes, .. } => length_bytes,
+    }
+}
+
 impl Run {
     fn continues_in(&self, next: &Self) -> bool {
         match (self.place, next.place) {
@@ -234,6 +243,9 @@ impl Split for Qcow2Split {
         let worker = Arc::clone(&self.worker);
         let image = worker.image();
         image.geometry.check(request)?;
+        if let Some(dirty) = &image.dirty_bits {
+            dirty.mark(request.offset_bytes, changed_bytes(request));
+        }
         match request.operation {
             Operation::Read => self.transfer(scatter, slot, request, image, Waited::default()),
             Operation::Write { force_unit_access: true } if image.is_temporary => {

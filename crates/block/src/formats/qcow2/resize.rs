@@ -1,8 +1,10 @@
 //! Making an image's disk larger or smaller.
 
+use super::bitmaps::{self, Bitmap};
 use super::chain;
 use super::create::{self, Preallocation, Qcow2CreateOptions};
 use super::entries::{Entry, Mapping, Place};
+use super::header::Header;
 use super::metadata::Metadata;
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::{
@@ -27,6 +29,14 @@ pub(super) fn resize(
         let problem = "has a backing file, and such an image cannot be preallocated: nothing would show through";
         return Err(ImageError::Unusable { path: path.to_owned(), problem: problem.into() });
     }
+    for bitmap in bitmaps_of(file, path, &header)? {
+        let is_kept = if size_bytes > 0 { Ok(()) } else { Err("cannot be one of a disk without a byte") };
+        is_kept.and_then(|()| bitmap.usable(header.size_bytes, header.cluster_bytes())).map_err(|problem| {
+            let name = String::from_utf8_lossy(&bitmap.name);
+            let problem = format!("has the bitmap {name:?}, which {problem} (image bitmap --remove)");
+            ImageError::Unusable { path: path.to_owned(), problem }
+        })?;
+    }
     let cluster_bytes = header.cluster_bytes() as u32;
     Qcow2CreateOptions { cluster_bytes, ..Qcow2CreateOptions::new(size_bytes) }.check()?;
     let old_bytes = header.size_bytes;
@@ -34,6 +44,12 @@ pub(super) fn resize(
         zero_behind_end(file, path, old_bytes, size_bytes, allowed)?;
     }
     set_size(file, path, size_bytes, preallocation, allowed)
+}
+
+fn bitmaps_of(file: &File, path: &Path, header: &Header) -> Result<Vec<Bitmap>, ImageError> {
+    let file = chain::image_file(file).map_err(failed(path))?;
+    let found = bitmaps::bitmaps(&file, header).map_err(failed(path))?;
+    Ok(found.into_iter().map(|(bitmap, _)| bitmap).collect())
 }
 
 /// Sees to it that what a disk of `size_bytes` would have behind its present end are zeros. It goes on ending there.
@@ -59,9 +75,9 @@ pub(super) fn set_size(
 ) -> Result<(), ImageError> {
     let image_file = file.try_clone().map_err(failed(path))?;
     let opened = chain::open_in(image_file, path, &FileOptions::default(), allowed)?;
-    let old_bytes = opened.image.size_bytes;
     let metadata = opened.into_metadata(path)?;
-    change(file, metadata, old_bytes, size_bytes, preallocation).map_err(failed(path))
+    let header = chain::read_header(file, path)?;
+    change(file, metadata, &header, size_bytes, preallocation).map_err(failed(path))
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> ImageError {
@@ -71,19 +87,20 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> ImageError {
 fn change(
     file: &File,
     mut metadata: Metadata,
-    old_bytes: u64,
+    header: &Header,
     size_bytes: u64,
     preallocation: Preallocation,
 ) -> io::Result<()> {
+    let old_bytes = header.size_bytes;
     if size_bytes > old_bytes {
         metadata.reach(size_bytes)?;
         if preallocation != Preallocation::Off {
             preallocate(file, &mut metadata, old_bytes..size_bytes, preallocation)?;
         }
-        metadata.write_size(size_bytes)?;
+        write_size(&mut metadata, header, size_bytes)?;
     } else {
         // Cut off anywhere, what lies behind the end is allocated at worst.
-        metadata.write_size(size_bytes)?;
+        write_size(&mut metadata, header, size_bytes)?;
         cut_off(&mut metadata, size_bytes, old_bytes)?;
     }
     metadata.write_entries()?;
@@ -91,6 +108,15 @@ fn change(
     metadata.free(&gone)?;
     metadata.close()?;
     metadata.sync()
+}
+
+/// Says where the disk ends, and with it, how long bitmaps of it are.
+fn write_size(metadata: &mut Metadata, header: &Header, size_bytes: u64) -> io::Result<()> {
+    if header.bitmaps.is_none_or(|bitmaps| bitmaps.bitmaps == 0) {
+        return metadata.write_size(size_bytes);
+    }
+    let bitmaps = metadata.resize_bitmaps(header, size_bytes)?;
+    metadata.put_bitmaps(header, bitmaps, Some(size_bytes))
 }
 
 /// Gives a place to all clusters of a range that have none.

@@ -1,5 +1,4 @@
-//! What an image refers to beside its disk: tables of snapshots and of bitmaps. QEMU's docs/interop/qcow2.txt,
-//! "Snapshots" and "Bitmaps".
+//! What an image refers to beside its disk: tables of snapshots. QEMU's docs/interop/qcow2.txt, "Snapshots".
 
 use super::header::{DISK_MAX_BYTES, Header, Table};
 use super::image_file::ImageFile;
@@ -7,19 +6,12 @@ use std::io;
 
 /// QEMU's limits.
 const SNAPSHOTS_MAX: u32 = 65536;
-const BITMAPS_MAX: u32 = 65535;
 const TABLES_MAX_BYTES: u64 = 64 << 20;
 pub(super) const L1_MAX_BYTES: u64 = 32 << 20;
 
 const SNAPSHOT_BYTES: usize = 40;
 /// Most bytes that a snapshot says of itself beside its names: QEMU's limit.
 const EXTRA_MAX_BYTES: u32 = 1024;
-pub(super) const BITMAP_BYTES: usize = 24;
-/// Where the flags of a bitmap are in its entry.
-pub(super) const BITMAP_FLAGS_AT: usize = 12;
-pub(super) const BITMAP_IN_USE: u32 = 1 << 0;
-pub(super) const BITMAP_AUTO: u32 = 1 << 1;
-const BITMAP_OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 
 /// A table, and the tables that its entries name.
 #[derive(Debug, Default)]
@@ -163,51 +155,6 @@ fn walk_snapshots(
 fn entry_bytes(entry: &[u8; SNAPSHOT_BYTES]) -> u64 {
     let texts = u64::from(u16_of(entry, 12)) + u64::from(u16_of(entry, 14));
     (SNAPSHOT_BYTES as u64 + u64::from(u32_of(entry, 36)) + texts).next_multiple_of(8)
-}
-
-/// The bitmaps, and their tables.
-pub(super) fn bitmaps(file: &ImageFile, header: &Header) -> io::Result<Directory> {
-    walk_bitmaps(file, header, |_, _| ())
-}
-
-/// Goes through the entries of the bitmap directory, and shows each with where it begins to `see`: 24 bytes, and as
-/// many as there are of the rest.
-pub(super) fn walk_bitmaps(
-    file: &ImageFile,
-    header: &Header,
-    mut see: impl FnMut(&[u8], u64),
-) -> io::Result<Directory> {
-    let mut found = Directory::default();
-    let Some(directory) = header.bitmaps else { return Ok(found) };
-    let Table { offset_bytes, length_bytes } = directory.table;
-    let is_possible = directory.bitmaps <= BITMAPS_MAX && length_bytes <= TABLES_MAX_BYTES;
-    if !is_possible || !offset_bytes.is_multiple_of(header.cluster_bytes()) || !file.has(offset_bytes, length_bytes) {
-        found.flaw = Some(format!("the bitmap directory of {length_bytes} bytes at {offset_bytes} cannot be"));
-        return Ok(found);
-    }
-    found.own = Some(directory.table);
-    let mut bytes = vec![0; length_bytes as usize];
-    file.read(&mut bytes, offset_bytes)?;
-    let mut rest = &bytes[..];
-    for _ in 0..directory.bitmaps {
-        let Some(entry) = rest.get(..BITMAP_BYTES) else {
-            found.flaw = Some(format!("the bitmap directory at {offset_bytes} is cut off"));
-            break;
-        };
-        let length_bytes = u64::from(u32_of(entry, 8)) * 8;
-        found.tables.push(Table { offset_bytes: u64_of(entry, 0), length_bytes });
-        let texts = u32_of(entry, 20) as usize + usize::from(u16_of(entry, 18));
-        let length = (BITMAP_BYTES + texts).min(rest.len());
-        see(&rest[..length], offset_bytes + (bytes.len() - rest.len()) as u64);
-        rest = rest.get((BITMAP_BYTES + texts).next_multiple_of(8)..).unwrap_or_default();
-    }
-    Ok(found)
-}
-
-/// The clusters that a bitmap's table names.
-pub(super) fn in_bitmap_table(file: &ImageFile, table: Table) -> io::Result<impl Iterator<Item = u64>> {
-    let entries = file.entries(table)?.into_iter();
-    Ok(entries.map(|entry| entry & BITMAP_OFFSET_MASK).filter(|&offset| offset != 0))
 }
 
 pub(super) fn u64_of(bytes: &[u8], at: usize) -> u64 {

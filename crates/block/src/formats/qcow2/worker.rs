@@ -12,11 +12,13 @@
 //!
 //! Compressed clusters are read by threads of their own, which change nothing: [`Readers`].
 
+use super::chain::Opened;
 use super::changes::{Changes, Zeroing};
 use super::image::{Image, Reader};
 use super::image_tables::{Patience, SliceBuffer};
+use super::kept_bitmaps::KeptBitmaps;
 use super::metadata::Metadata;
-use super::pending_check::{PendingCheck, Unchecked};
+use super::pending_check::PendingCheck;
 use super::readers::{ReadJob, Readers};
 use crate::formats::inbox::Inbox;
 use crate::formats::scatter::{Returns, errno_of};
@@ -120,17 +122,14 @@ struct Shared {
 }
 
 impl Worker {
-    /// `metadata`: of an image that is written to; `unchecked`: what has to be done before.
-    pub(super) fn start(
-        image: Arc<Image>,
-        metadata: Option<Metadata>,
-        unchecked: Option<Unchecked>,
-    ) -> io::Result<Self> {
+    pub(super) fn start(opened: Opened) -> io::Result<Self> {
+        let Opened { image, metadata, unchecked, bitmaps } = opened;
+        let image = Arc::new(image);
         let pending = unchecked.map(|unchecked| PendingCheck::start(unchecked, Arc::clone(&image))).transpose()?;
         let readers = Readers::new(Arc::clone(&image));
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let working = Arc::clone(&shared);
-        let run = move || Working::new(&working.image, metadata, pending).run(&working.inbox);
+        let run = move || Working::new(&working.image, metadata, pending, bitmaps).run(&working.inbox);
         let thread = thread::Builder::new().name("qcow2".into()).spawn(run)?;
         Ok(Self { shared, readers, thread: Some(thread) })
     }
@@ -164,6 +163,8 @@ struct Working<'a> {
     image: &'a Image,
     /// Without it, nothing is changed.
     pending: Option<PendingCheck>,
+    /// Those that are kept, which are marked before anything is changed.
+    bitmaps: Option<KeptBitmaps>,
     /// Of an image that is written to.
     changes: Option<Changes<'a>>,
     reader: Reader,
@@ -179,10 +180,16 @@ struct Working<'a> {
 }
 
 impl<'a> Working<'a> {
-    fn new(image: &'a Image, metadata: Option<Metadata>, pending: Option<PendingCheck>) -> Self {
+    fn new(
+        image: &'a Image,
+        metadata: Option<Metadata>,
+        pending: Option<PendingCheck>,
+        bitmaps: Option<KeptBitmaps>,
+    ) -> Self {
         Self {
             image,
             pending,
+            bitmaps,
             cluster_bits: metadata.as_ref().map_or(0, |metadata| metadata.layout().cluster_bits),
             changes: metadata.map(|metadata| Changes::new(image, metadata)),
             reader: Reader::default(),
@@ -228,7 +235,12 @@ impl<'a> Working<'a> {
         self.gone.append(&mut self.awaiting);
         self.gone.append(&mut changes.metadata.take_gone());
         changes.metadata.free(&self.gone)?;
-        changes.metadata.close()
+        let dirty = self.image.dirty_bits.as_ref();
+        let stored = match self.bitmaps.as_mut().zip(dirty) {
+            Some((bitmaps, dirty)) => bitmaps.end(&mut changes.metadata, dirty),
+            None => Ok(()),
+        };
+        changes.metadata.close().and(stored)
     }
 
     /// Takes the look-ups out of a batch and does them, those that need no disk first.
@@ -250,7 +262,7 @@ impl<'a> Working<'a> {
     /// Does a batch of jobs, and says so once their changes are in the file.
     fn perform(&mut self, batch: &mut Vec<Job>) {
         let changes = batch.iter().any(|job| !matches!(job.task, Task::Read { .. }));
-        let checked = if changes { self.checked() } else { Ok(()) };
+        let checked = if changes { self.checked().and_then(|()| self.mark_bitmaps()) } else { Ok(()) };
         if changes {
             self.image.is_unstable.store(true, Ordering::SeqCst);
         }
@@ -308,6 +320,11 @@ impl<'a> Working<'a> {
             }
             None => Ok(()),
         }
+    }
+
+    fn mark_bitmaps(&mut self) -> Result<(), RequestError> {
+        let (Some(bitmaps), Some(top)) = (&mut self.bitmaps, self.image.tables.first()) else { return Ok(()) };
+        bitmaps.begin(top.file()).map_err(|error| errno_of(&error))
     }
 
     fn settle(&mut self, wants_stable: bool) -> io::Result<()> {

@@ -2,7 +2,8 @@
 
 use super::super::census::{CheckReport, Repair};
 use super::super::header::Header;
-use super::super::{Qcow2Check, Qcow2CreateOptions, Qcow2Disk};
+use super::super::{Qcow2BitmapAction, Qcow2Check, Qcow2CreateOptions, Qcow2Disk};
+use super::open_to_change;
 use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Request, Segment};
 use bolero::TypeGenerator;
 use std::fs;
@@ -43,6 +44,9 @@ fn image() -> &'static [u8] {
         let path = directory.path().join("image");
         let create = Qcow2CreateOptions { cluster_bytes: CLUSTER_BYTES, ..Qcow2CreateOptions::new(DISK_BYTES) };
         Qcow2Disk::create(&path, &create).unwrap();
+        for name in ["one", "another"] {
+            change_bitmap(&path, name, Qcow2BitmapAction::Add { granularity_bytes: Some(512) }).unwrap();
+        }
         let disk = open(&path, false).unwrap();
         let mut user = User::new(&disk);
         user.perform(Operation::Write { force_unit_access: false }, 0, 8192);
@@ -52,6 +56,11 @@ fn image() -> &'static [u8] {
         drop(disk);
         fs::read(path).unwrap()
     })
+}
+
+fn change_bitmap(path: &Path, name: &str, action: Qcow2BitmapAction) -> Result<(), crate::ImageError> {
+    let image = open_to_change(path);
+    Qcow2Disk::change_bitmap(&image, name, &[action], None, &AllowedDirectories::none())
 }
 
 fn open(path: &Path, read_only: bool) -> Result<Qcow2Disk, crate::ImageError> {
@@ -118,6 +127,14 @@ fn fuzz_a_spoiled_image_neither_panics_nor_hangs() {
             if let Ok(disk) = open(&path, read_only) {
                 use_it(&disk);
             }
+        }
+        for action in [
+            Qcow2BitmapAction::Merge { source: "another".to_owned() },
+            Qcow2BitmapAction::Clear,
+            Qcow2BitmapAction::Remove,
+        ] {
+            fs::write(&path, &bytes).unwrap();
+            let _ = change_bitmap(&path, "one", action);
         }
     });
 }
