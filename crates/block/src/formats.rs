@@ -14,8 +14,10 @@ mod error;
 mod file_format;
 mod fold;
 mod inbox;
+mod inflate;
 mod l2_cache;
 mod qcow2;
+mod readers;
 mod scatter;
 mod vmdk;
 

@@ -299,7 +299,7 @@ struct Numbers {
 }
 
 /// Those of which the rest follows: sizes, and where tables and data lie.
-const NUMBERS: [Numbers; 5] = [
+const NUMBERS: [Numbers; 7] = [
     Numbers {
         format: "vdi",
         options: "static=off",
@@ -324,6 +324,19 @@ const NUMBERS: [Numbers; 5] = [
         options: "cluster_size=64k",
         is_big_endian: false,
         places: &[28, 32, 36, 40, 48, 64, 68],
+    },
+    Numbers {
+        format: "vmdk",
+        options: "subformat=monolithicSparse",
+        is_big_endian: false,
+        places: &[4, 8, 12, 16, 20, 24, 28, 32, 36, 44, 48, 56, 60, 26 * 512, 27 * 512],
+    },
+    // The first grain's marker begins behind what the header calls overhead.
+    Numbers {
+        format: "vmdk",
+        options: "subformat=streamOptimized",
+        is_big_endian: false,
+        places: &[12, 16, 20, 44, 56, 60, 76, 0x1_0000 + 8],
     },
 ];
 

@@ -5,7 +5,9 @@ use crate::plan::{CopyPlan, SECTOR_BYTES_DEFAULT};
 use crate::source::Source;
 use anyhow::{Context, Result, anyhow, bail};
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{Disk, ReplacementFile, flush, reads_as_zeros, refuse_missing_device, shell_word, shown};
+use blockyard_block::{
+    BlockMapFormat, Disk, ReplacementFile, flush, reads_as_zeros, refuse_missing_device, shell_word, shown,
+};
 use blockyard_session::open::{OpenOptions, open_disk};
 use std::path::Path;
 
@@ -123,7 +125,7 @@ impl Destination {
 fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
     let make = match output.format() {
         Some(Format::Qcow2) => "blockyard image create -f qcow2",
-        Some(Format::Vmdk) => "qemu-img create -f vmdk -o subformat=monolithicFlat",
+        Some(Format::BlockMap(BlockMapFormat::Vmdk)) => "qemu-img create -f vmdk -o subformat=monolithicFlat",
         Some(format @ Format::BlockMap(_)) => {
             let name = format.name();
             return Err(anyhow!(

@@ -4,7 +4,8 @@
 //! means ([`layer::BlockMap`]); all else is the same for all of them. A request's range is looked up in slices of the
 //! tables, which are in memory as far as they were used lately (8 MiB for a whole chain; without a lock). What lies in
 //! a file is pushed to the queue of the file, with the request's own segments; zeros are filled in on the spot. One
-//! thread of the image's own reads the slices that are not in memory, for which only the requests that need them wait.
+//! thread of the image's own reads the slices that are not in memory, for which only the requests that need them wait;
+//! as many as there are CPUs unpack compressed blocks.
 //! Opening reads no table, however large the disk is.
 //!
 //! What an entry says is judged when it is looked at: a request that it leads out of the file, or over the image's own
@@ -15,6 +16,7 @@ mod fields;
 mod image;
 mod image_file;
 mod layer;
+mod level;
 mod logged;
 mod parallels;
 mod parent_name;
@@ -22,10 +24,14 @@ mod qed;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod unpacker;
 mod vdi;
 mod vhd;
 mod vhdx;
+mod vmdk;
 mod worker;
+
+pub(super) use vmdk::describe as vmdk_description;
 
 use super::{AllowedDirectories, CheckReport, ImageError, Qcow2Mapping};
 use crate::{Disk, Extent, FileDisk, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
@@ -55,6 +61,9 @@ pub enum BlockMapFormat {
     Qed,
     /// Parallels' expandable images.
     Parallels,
+    /// VMware's VMDK: grains in one file or several, compressed or not, flat files, differences. Those that are all
+    /// flat are also [`VmdkDisk`](crate::VmdkDisk)'s, which writes to them.
+    Vmdk,
 }
 
 /// What an image says of itself.
@@ -87,6 +96,7 @@ impl BlockMapFormat {
             Self::Vhdx => "VHDX",
             Self::Qed => "QED",
             Self::Parallels => "Parallels",
+            Self::Vmdk => "VMDK",
         }
     }
 
@@ -97,6 +107,7 @@ impl BlockMapFormat {
             Self::Vhdx => vhdx::read(file),
             Self::Qed => qed::read(file),
             Self::Parallels => parallels::read(file),
+            Self::Vmdk => vmdk::read(file),
         }
     }
 }
@@ -143,20 +154,21 @@ impl BlockMapDisk {
         Ok(Self { worker: Arc::new(Worker::start(image).map_err(failed)?) })
     }
 
-    /// What there is at the beginning of `range`, and for how long at most.
+    /// What there is at the beginning of `range`, and for how long at most; and which of [`BlockMapDisk::files`] has
+    /// it, if one has.
     ///
     /// # Errors
     /// When the image cannot be read or is damaged, or the range is empty or reaches outside the disk.
-    pub fn map(&self, range: Range<u64>) -> io::Result<Qcow2Mapping> {
+    pub fn map(&self, range: Range<u64>) -> io::Result<(Qcow2Mapping, Option<usize>)> {
         self.worker.image().map(range)
     }
 
-    /// The files that it is made of, by the depth that [`BlockMapDisk::map`] gives.
+    /// The files that its bytes are in.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.worker.image().files()
     }
 
-    /// Looks at every entry of the image's map, not of those of the images behind it: whether each leads to where a
+    /// Looks at every entry of the image's maps, not of those of the images behind it: whether each leads to where a
     /// block can be, and no two to one place (unless there are more than four million). `say` hears of those that do
     /// not, in a line each.
     ///

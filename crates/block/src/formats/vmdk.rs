@@ -1,50 +1,43 @@
-//! Flat VMDKs: a text that says which ranges of which files make up a disk.
+//! VMware's disks: what their descriptors say, and those that are flat.
+//!
+//! Those with grains, and those that depend on a parent, are [`super::block_map`]'s.
 
-mod descriptor;
+pub(super) mod descriptor;
+mod flat;
 mod queue;
 #[cfg(test)]
 mod tests;
 
-use super::{AllowedDirectories, ImageError, demand};
-use crate::{Disk, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap, OpenedFile, Queue, shown};
-use descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor, ExtentAccess, Storage};
-use queue::VmdkSplit;
+pub use flat::VmdkDisk;
+
+use super::ImageError;
+use super::block_map::vmdk_description;
+use crate::OpenedFile;
+use descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor, ExtentLine, Storage};
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// The unit of a descriptor.
 const SECTOR_BYTES: u64 = 512;
 
 /// Most files: each has a ring of its own in every queue.
-const FILES_MAX: usize = 256;
+pub(super) const FILES_MAX: usize = 256;
 
-/// A disk whose descriptor is a VMDK of the types monolithicFlat, twoGbMaxExtentFlat, vmfs, fullDevice or
-/// partitionedDevice.
-///
-/// Extents that are `ZERO` read as zeros and refuse writes, `RDONLY` ones refuse writes, and `NOACCESS` ones refuse
-/// both. A disk without any extent that may be written is read-only.
-#[derive(Debug)]
-pub struct VmdkDisk {
-    shape: Arc<Shape>,
-    files: Vec<FileDisk>,
-    permissions: u32,
-}
-
-/// What a VMDK's descriptor says of itself.
+/// What a VMDK says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmdkInfo {
     /// Number of its contents, which changes when they do.
     pub cid: u32,
     /// The number of what it depends on; all ones without that.
     pub parent_cid: u32,
+    /// What it calls what it depends on.
+    pub parent: Option<String>,
     /// What VMware calls its type.
     pub create_type: String,
     /// What it is made of, in order.
     pub extents: Vec<VmdkExtent>,
+    /// Whoever wrote to it last has not closed it.
+    pub is_dirty: bool,
 }
 
 /// A part of a VMDK's disk.
@@ -52,162 +45,48 @@ pub struct VmdkInfo {
 pub struct VmdkExtent {
     /// How long it is.
     pub length_bytes: u64,
-    /// The file that has it, as the descriptor calls it; `None` for zeros.
+    /// The file that has it, as the descriptor calls it; `None` for zeros, and for the file that says this.
     pub name: Option<String>,
-    /// FLAT, VMFS or ZERO.
+    /// FLAT, VMFS, ZERO, SPARSE, VMFSSPARSE or SESPARSE.
     pub kind: &'static str,
+    /// Of a file that has grains, and was looked at: their length, and whether they are compressed.
+    pub grains: Option<(u64, bool)>,
 }
 
 impl VmdkInfo {
-    /// Reads what the descriptor in `file` says. No other file is opened.
+    /// Reads what the descriptor in `file` says, or its header. No other file is opened.
     ///
     /// # Errors
     /// When it cannot be read, or understood.
     pub fn of(file: &OpenedFile) -> Result<Self, ImageError> {
-        let path = file.path().to_owned();
-        let text = read_descriptor(file.file());
-        let text = text.map_err(|source| ImageError::System { action: "read", path: path.clone(), source })?;
-        let parsed = Descriptor::parse(&text).map_err(|problem| ImageError::Unusable { path, problem })?;
-        let Descriptor { cid, parent_cid, create_type, extents } = parsed;
-        let extent = |line: descriptor::ExtentLine| VmdkExtent {
+        let (descriptor, own) = vmdk_description(file)?;
+        let Descriptor { cid, parent_cid, create_type, parent, extents } = descriptor;
+        let is_dirty = own.as_ref().is_some_and(|(_, is_dirty)| *is_dirty);
+        let extent = |line: ExtentLine| VmdkExtent {
             length_bytes: line.length_bytes,
             name: match line.storage {
-                Storage::Flat { name, .. } => Some(name),
+                Storage::Flat { name, .. } | Storage::Grains { name } => Some(name),
                 Storage::Zero => None,
             },
             kind: line.kind,
+            grains: None,
         };
-        Ok(Self { cid, parent_cid, create_type, extents: extents.into_iter().map(extent).collect() })
-    }
-}
-
-/// What a disk and its queues share.
-#[derive(Debug)]
-struct Shape {
-    geometry: Geometry,
-    /// In order, without gaps.
-    pieces: Vec<Piece>,
-}
-
-/// A range of the disk that is of one sort.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    start_bytes: u64,
-    end_bytes: u64,
-    access: ExtentAccess,
-    /// Index of the file, and where in it the piece starts; `None` for zeros.
-    place: Option<(usize, u64)>,
-}
-
-impl Shape {
-    /// The piece that `offset` lies in; there must be one.
-    fn find(&self, offset: u64) -> Option<&Piece> {
-        let index = self.pieces.partition_point(|piece| piece.end_bytes <= offset);
-        self.pieces.get(index)
-    }
-}
-
-impl VmdkDisk {
-    /// Opens the disk that the descriptor at `path` describes. Its files are opened with `options`, through `allowed`,
-    /// those in the descriptor's own directory included.
-    ///
-    /// # Errors
-    /// When the descriptor cannot be read or understood, or one of its files is not allowed, missing or too short.
-    pub fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
-        Self::open_in(&FileDisk::open_file(path, true)?, path, options, allowed)
-    }
-
-    /// The same, of the descriptor in `file`, which was opened by `path`.
-    pub(crate) fn open_in(
-        file: &File,
-        path: &Path,
-        options: &FileOptions,
-        allowed: &AllowedDirectories,
-    ) -> Result<Self, ImageError> {
-        let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
-        let text = read_descriptor(file).map_err(|source| ImageError::System {
-            action: "read",
-            path: path.to_owned(),
-            source,
-        })?;
-        let descriptor = Descriptor::parse(&text).map_err(unusable)?;
-        let writable = descriptor.extents.iter().any(|extent| extent.is_writable());
-        let read_only = options.read_only || !writable;
-        let options = FileOptions { read_only, ..*options };
-        let mut files = Files { image: path, options, allowed, opened: Vec::new(), permissions: 0o777 };
-        let mut pieces = Vec::with_capacity(descriptor.extents.len());
-        let mut start_bytes = 0;
-        for extent in &descriptor.extents {
-            let end_bytes = start_bytes + extent.length_bytes;
-            let place = match &extent.storage {
-                Storage::Zero => None,
-                // What nobody may touch need not be there.
-                Storage::Flat { .. } if extent.access == ExtentAccess::None => None,
-                Storage::Flat { name, offset_bytes } => Some(files.find(name, *offset_bytes, extent.length_bytes)?),
-            };
-            pieces.push(Piece { start_bytes, end_bytes, access: extent.access, place });
-            start_bytes = end_bytes;
-        }
-        let permissions = files.permissions;
-        let files: Vec<_> = files.opened.into_iter().map(|(_, file)| file).collect();
-        let geometry = geometry(start_bytes, &options, &files);
-        let block_bytes = u64::from(geometry.logical_block_bytes);
-        if !start_bytes.is_multiple_of(block_bytes) {
-            let problem = format!("has {start_bytes} bytes, which is not a multiple of the block size {block_bytes}");
-            return Err(unusable(problem));
-        }
-        Ok(Self { shape: Arc::new(Shape { geometry, pieces }), files, permissions })
-    }
-
-    /// What the permission bits of all its files allow, without the descriptor's.
-    pub(crate) fn permissions(&self) -> u32 {
-        self.permissions
-    }
-}
-
-impl descriptor::ExtentLine {
-    fn is_writable(&self) -> bool {
-        self.access == ExtentAccess::ReadWrite && self.storage != Storage::Zero
-    }
-}
-
-/// The files of an image, each opened once.
-struct Files<'a> {
-    image: &'a Path,
-    options: FileOptions,
-    allowed: &'a AllowedDirectories,
-    opened: Vec<(PathBuf, FileDisk)>,
-    /// What their permission bits all allow.
-    permissions: u32,
-}
-
-impl Files<'_> {
-    /// The file that the descriptor calls `name`, checked to be long enough, and the offset in it.
-    fn find(&mut self, name: &str, offset_bytes: u64, length_bytes: u64) -> Result<(usize, u64), ImageError> {
-        let found = self.allowed.find(self.image, name)?;
-        let path = found.target().to_owned();
-        let index = match self.opened.iter().position(|(opened, _)| *opened == path) {
-            Some(index) => index,
-            None => {
-                // A device that is written is ours alone, so it is opened once.
-                let (file, _) = found.open(!self.options.read_only, self.options.lock.then_some(&path))?;
-                FileDisk::lock(&file, &path, &self.options)?;
-                let failed = |source| ImageError::System { action: "look at", path: path.clone(), source };
-                self.permissions &= file.metadata().map_err(failed)?.mode();
-                let file = FileDisk::from_file(file, &self.options)?;
-                self.opened.push((path.clone(), file));
-                self.opened.len() - 1
-            }
+        let extents = match own {
+            Some((own, _)) => vec![own],
+            None => extents.into_iter().map(extent).collect(),
         };
-        let problem = if self.opened.len() > FILES_MAX {
-            format!("refers to more than {FILES_MAX} files")
-        } else if offset_bytes.checked_add(length_bytes).is_none_or(|end| end > self.opened[index].1.length_bytes()) {
-            let has_bytes = self.opened[index].1.length_bytes();
-            format!("wants {length_bytes} bytes at {offset_bytes} of {}, which has {has_bytes}", shown(&path))
-        } else {
-            return Ok((index, offset_bytes));
-        };
-        Err(ImageError::Unusable { path: self.image.to_owned(), problem })
+        Ok(Self { cid, parent_cid, parent, create_type, extents, is_dirty })
+    }
+
+    /// Whether its files have nothing but the disk's bytes, and nothing is behind them.
+    pub fn is_flat(&self) -> bool {
+        let is_flat = |extent: &VmdkExtent| matches!(extent.kind, "FLAT" | "VMFS" | "ZERO");
+        self.parent_cid == descriptor::NO_PARENT && self.extents.iter().all(is_flat)
+    }
+
+    /// Bytes of its disk.
+    pub fn size_bytes(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.length_bytes).fold(0, u64::saturating_add)
     }
 }
 
@@ -216,52 +95,4 @@ fn read_descriptor(mut file: &File) -> io::Result<Vec<u8>> {
     file.rewind()?;
     file.take(DESCRIPTOR_MAX_BYTES as u64 + 1).read_to_end(&mut text)?;
     Ok(text)
-}
-
-/// The most demanding of the files', each.
-fn geometry(capacity_bytes: u64, options: &FileOptions, files: &[FileDisk]) -> Geometry {
-    let mut geometry = Geometry {
-        capacity_bytes,
-        logical_block_bytes: options.logical_block_bytes,
-        physical_block_bytes: options.logical_block_bytes,
-        optimal_io_bytes: 0,
-        segments_max: crate::SEGMENTS_MAX,
-        transfer_bytes_max: u64::MAX,
-        memory_align_bytes: 1,
-        read_only: options.read_only,
-        discard: !options.read_only,
-        write_zeroes: !options.read_only,
-    };
-    for file in files {
-        demand(&mut geometry, &file.geometry());
-    }
-    geometry
-}
-
-impl Disk for VmdkDisk {
-    fn geometry(&self) -> Geometry {
-        self.shape.geometry
-    }
-
-    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.shape.geometry.check_extent_range(&range)?;
-        let piece = self.shape.find(range.start).ok_or(io::ErrorKind::InvalidInput)?;
-        let length_bytes = piece.end_bytes.min(range.end) - range.start;
-        match piece.place {
-            Some((file, start_bytes)) => {
-                let offset_bytes = start_bytes + (range.start - piece.start_bytes);
-                let below = self.files[file].extents(offset_bytes..offset_bytes + length_bytes)?;
-                Ok(Extent { offset_bytes: range.start, ..below })
-            }
-            // What may not be read is data: whoever wants to know more reads it, and is told.
-            None if piece.access == ExtentAccess::None => {
-                Ok(Extent { offset_bytes: range.start, length_bytes, kind: ExtentKind::Data })
-            }
-            None => Ok(Extent { offset_bytes: range.start, length_bytes, kind: ExtentKind::Hole }),
-        }
-    }
-
-    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        VmdkSplit::open_queue(&self.shape, &self.files, memory, depth)
-    }
 }

@@ -11,9 +11,7 @@ pub enum Format {
     Raw,
     /// An image in QEMU's format.
     Qcow2,
-    /// An image in VMware's format, flat, which is only read.
-    Vmdk,
-    /// An image in another hypervisor's format, which is only read.
+    /// An image in another hypervisor's format, which is only read, but for flat VMDKs.
     BlockMap(BlockMapFormat),
 }
 
@@ -22,7 +20,7 @@ impl Format {
     pub const ALL: [Self; 8] = [
         Self::Raw,
         Self::Qcow2,
-        Self::Vmdk,
+        Self::BlockMap(BlockMapFormat::Vmdk),
         Self::BlockMap(BlockMapFormat::Vdi),
         Self::BlockMap(BlockMapFormat::Vhd),
         Self::BlockMap(BlockMapFormat::Vhdx),
@@ -35,7 +33,7 @@ impl Format {
         match self {
             Self::Raw => "raw",
             Self::Qcow2 => "qcow2",
-            Self::Vmdk => "vmdk",
+            Self::BlockMap(BlockMapFormat::Vmdk) => "vmdk",
             Self::BlockMap(BlockMapFormat::Vdi) => "vdi",
             Self::BlockMap(BlockMapFormat::Vhd) => "vpc",
             Self::BlockMap(BlockMapFormat::Vhdx) => "vhdx",
@@ -48,7 +46,6 @@ impl Format {
     pub fn name(self) -> &'static str {
         match self {
             Self::Raw | Self::Qcow2 => self.word(),
-            Self::Vmdk => "VMDK",
             Self::BlockMap(format) => format.name(),
         }
     }

@@ -7,6 +7,8 @@ mod vhd;
 mod vhd_image;
 mod vhdx;
 mod vhdx_image;
+mod vmdk;
+mod vmdk_image;
 
 use crate::rig::{Random, Rig, pattern, qemu_img, read_only, text};
 use blockyard_block::{
@@ -114,7 +116,7 @@ fn lies_where_qemu_says(image: &Path, word: &str, disk: &BlockMapDisk) {
     };
     let mut at = 0;
     while at < capacity_bytes {
-        let mapping = disk.map(at..capacity_bytes).unwrap();
+        let (mapping, _) = disk.map(at..capacity_bytes).unwrap();
         let place = match mapping.kind {
             Qcow2MappingKind::Data { offset_bytes } => Some(offset_bytes),
             _ => None,

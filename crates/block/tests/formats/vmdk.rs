@@ -120,10 +120,14 @@ fn what_is_no_flat_disk_is_refused_with_a_reason() {
     let head = "# Disk DescriptorFile\n";
     for (text, wanted) in [
         ("", "is no VMDK descriptor"),
-        ("KDMV....", "is a sparse VMDK"),
+        ("KDMV....", "is no VMDK descriptor: it does not begin"),
         ("hello\n", "is no VMDK descriptor"),
         ("# Disk DescriptorFile\nversion=1\n", "is a VMDK without any extent"),
-        ("RW 1 SPARSE \"a\"", "the kind `SPARSE`: only FLAT, VMFS and ZERO are supported"),
+        ("RW 1 SPARSE \"a\"", "is a VMDK that is not flat"),
+        (
+            "RW 1 VMFSRDM \"a\"",
+            "the kind `VMFSRDM`: only FLAT, VMFS, ZERO, SPARSE, VMFSSPARSE and SESPARSE are supported",
+        ),
         ("RW x ZERO", "an extent that cannot be understood: `RW x ZERO`"),
         ("RW 0 ZERO", "cannot be understood"),
         ("RW", "cannot be understood"),
@@ -137,7 +141,9 @@ fn what_is_no_flat_disk_is_refused_with_a_reason() {
         ("RW 1 FLAT \"none\" 0", "No such file"),
         ("RW 1 FLAT \".\" 0", "directory"),
         ("RW 1 FLAT \"nbd:x\" 0", "has a protocol"),
-        ("RW 1 ZERO\nparentCID=00000001", "depends on a parent"),
+        ("RW 1 ZERO\nparentCID=00000001", "depends on a parent, and does not say which"),
+        ("RW 1 ZERO\nparentCID=1\nparentFileNameHint=\"a\"", "is a VMDK that is not flat"),
+        ("RW 1 ZERO\nparentCID=x", "a parentCID that is no number: `x`"),
         ("RW 1 ZERO\nnonsense", "a line that cannot be understood: `nonsense`"),
         ("RW 1 ZERO\nversion=9", "version 9"),
     ] {

@@ -7,7 +7,7 @@ use super::*;
 const FORMATS: [(&str, &str); 2] = [("-f qcow", "qcow"), ("-f vmdk", "img")];
 
 /// The same of formats that are only read, each with the word that qemu-img has for it.
-const READ: [(&str, &str, &str); 8] = [
+const READ: [(&str, &str, &str); 10] = [
     ("vdi", "", "vdi"),
     ("vdi", " -o static=on", "VDI"),
     ("vpc", " -o force_size=on", "vhd"),
@@ -16,6 +16,8 @@ const READ: [(&str, &str, &str); 8] = [
     ("vhdx", " -o subformat=fixed", "VHDX"),
     ("qed", "", "qed"),
     ("parallels", "", "hdd"),
+    ("vmdk", "", "vmdk"),
+    ("vmdk", " -o subformat=streamOptimized", "VMDK"),
 ];
 
 #[test]
@@ -32,8 +34,9 @@ fn images_of_other_hypervisors_are_read_as_disks() {
             assert!(theirs[key].is_null() || info[key] == theirs[key], "{name}: {key}: {info}");
         }
         assert!(info["unusable"].is_null(), "{info}");
+        assert!(word == "vmdk" || info["format-specific"]["data"]["subformat"].is_string(), "{info}");
         let text = image(&yard, ["info", &name]).succeeded().stdout;
-        assert!(text.contains(&format!("file format: {word}\n")) && text.contains("subformat: "), "{text}");
+        assert!(text.contains(&format!("file format: {word}\n")) && text.contains("format: "), "{text}");
         image(&yard, ["check", &name]).succeeded();
         image(&yard, ["compare", "raw.img", &name]).succeeded();
         image(&yard, ["convert", &name, "out.qcow2"]).succeeded();

@@ -5,8 +5,8 @@ use crate::error::{Context, Result, refuse};
 use blockyard_block::partition_table::{self, PartitionTable};
 use blockyard_block::specification::{DiskSpecification, Format, Kind, OpenError};
 use blockyard_block::{
-    AllowedDirectories, BlockMapInfo, ChainImage, Disk, FileFormat, FileUsers, ImageError, OpenedFile, Qcow2Info,
-    VmdkInfo, explain, image_chain, shown,
+    AllowedDirectories, BlockMapFormat, BlockMapInfo, ChainImage, Disk, FileFormat, FileUsers, ImageError, OpenedFile,
+    Qcow2Info, VmdkInfo, explain, image_chain, shown,
 };
 use std::collections::BTreeSet;
 use std::fs::Metadata;
@@ -108,7 +108,10 @@ impl Look {
         let qcow2 = opened.filter(|_| format == "qcow2").and_then(|file| Qcow2Info::of_opened(file).ok());
         let vmdk = opened.filter(|_| format == "vmdk").and_then(|file| VmdkInfo::of(file).ok());
         let block_map = match (opened, format.parse()) {
-            (Some(file), Ok(Format::BlockMap(format))) => BlockMapInfo::of(file, format).ok(),
+            // A VMDK says more.
+            (Some(file), Ok(Format::BlockMap(format))) if format != BlockMapFormat::Vmdk => {
+                BlockMapInfo::of(file, format).ok()
+            }
             _ => None,
         };
         let users = opened.map(FileUsers::of).transpose().with_context(failed)?.unwrap_or_default();
@@ -140,6 +143,7 @@ impl Look {
         let metadata = file.as_ref().map(|(_, metadata)| metadata);
         let said_bytes = qcow2.as_ref().map(|info| info.size_bytes);
         let said_bytes = said_bytes.or(block_map.as_ref().map(|info| info.size_bytes));
+        let said_bytes = said_bytes.or(vmdk.as_ref().map(VmdkInfo::size_bytes));
         let virtual_bytes = match (said_bytes, &opened) {
             (Some(bytes), _) => Some(bytes),
             (None, Ok(opened)) => Some(opened.length_bytes),

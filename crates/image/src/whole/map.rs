@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A disk whose bytes are looked for, and the names of the files that they are in, by depth.
+/// A disk whose bytes are looked for, and the names of the files that they are in.
 pub struct Map {
     disk: MappedDisk,
     files: Vec<String>,
@@ -39,8 +39,10 @@ pub struct MapEntry {
     pub has_data: bool,
     /// Which are compressed.
     pub is_compressed: bool,
-    /// Where in the file at the depth.
+    /// Where in the file.
     pub offset_bytes: Option<u64>,
+    /// Which of the files.
+    pub file: usize,
 }
 
 impl Map {
@@ -73,7 +75,7 @@ impl Map {
         Self { disk: MappedDisk::Other(disk), files: vec![name] }
     }
 
-    /// The names of the files, by depth.
+    /// The names of the files, by the entries' indices.
     pub fn files(&self) -> &[String] {
         &self.files
     }
@@ -116,10 +118,11 @@ impl Map {
     fn entry(&self, range: Range<u64>) -> io::Result<MapEntry> {
         let start_bytes = range.start;
         let (mapping, is_image) = match &self.disk {
-            MappedDisk::Qcow2(disk) => (disk.map(range)?, true),
+            MappedDisk::Qcow2(disk) => ((disk.map(range)?, None), true),
             MappedDisk::BlockMap(disk) => (disk.map(range)?, true),
-            MappedDisk::Other(disk) => (plain(&**disk, range)?, false),
+            MappedDisk::Other(disk) => ((plain(&**disk, range)?, None), false),
         };
+        let (mapping, file) = mapping;
         let Qcow2Mapping { length_bytes, depth, kind } = mapping;
         let entry = MapEntry {
             start_bytes,
@@ -130,6 +133,8 @@ impl Map {
             has_data: false,
             is_compressed: false,
             offset_bytes: None,
+            // Of other images than those that are in several files, each depth is one.
+            file: file.unwrap_or(depth),
         };
         Ok(match kind {
             Qcow2MappingKind::Data { offset_bytes } => {

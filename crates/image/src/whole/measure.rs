@@ -66,7 +66,7 @@ impl Measuring {
         let measured = match self.format {
             Format::Raw => Some(Measured { required_bytes: size_bytes, full_bytes: size_bytes }),
             Format::Qcow2 => qcow2(size_bytes, data_bytes, self.cluster_bytes, self.features),
-            Format::Vmdk | Format::BlockMap(_) => return Err(not_made(self.format)),
+            Format::BlockMap(_) => return Err(not_made(self.format)),
         };
         match measured {
             Some(measured) => Ok(measured),

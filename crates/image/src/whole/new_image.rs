@@ -69,7 +69,7 @@ impl NewImage {
         match self.format {
             Format::Raw => self.make_raw(&file, watch)?,
             Format::Qcow2 => Qcow2Disk::create_in(file.file(), &self.path, &self.qcow2_options())?,
-            Format::Vmdk | Format::BlockMap(_) => return Err(not_made(self.format)),
+            Format::BlockMap(_) => return Err(not_made(self.format)),
         }
         Ok(file)
     }

@@ -88,7 +88,7 @@ impl<'a> Resize<'a> {
             Format::Qcow2 => {
                 Ok(Qcow2Disk::resize(file, sizes.end, preallocation, &AllowedDirectories::new(allow_dirs)?)?)
             }
-            Format::Vmdk | Format::BlockMap(_) => {
+            Format::BlockMap(_) => {
                 refuse!("{}: {} images are only read", shown(file.path()), format.name())
             }
         }

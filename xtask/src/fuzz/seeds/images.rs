@@ -21,6 +21,10 @@ pub(super) fn corpora() -> Vec<Corpus> {
         block_maps("fuzz_a_spoiled_vhdx_neither_panics_nor_hangs", vhdxs()),
         block_maps("fuzz_a_spoiled_qed_neither_panics_nor_hangs", qeds()),
         block_maps("fuzz_a_spoiled_parallels_neither_panics_nor_hangs", parallels()),
+        block_maps("fuzz_a_spoiled_vmdk_neither_panics_nor_hangs", vmdks()),
+        block_maps("fuzz_a_spoiled_compressed_vmdk_neither_panics_nor_hangs", compressed_vmdks()),
+        block_maps("fuzz_a_spoiled_vmdk_of_esx_neither_panics_nor_hangs", vmdks_of_esx()),
+        block_maps("fuzz_a_spoiled_space_efficient_vmdk_neither_panics_nor_hangs", space_efficient_vmdks()),
         Corpus {
             source: "crates/block/src/formats/vmdk/tests.rs",
             function: "fuzz_a_descriptor_is_understood_or_refused_but_never_half",
@@ -161,6 +165,69 @@ fn parallels() -> Vec<(&'static str, Seed)> {
         ("not_closed", field(8, 0x746f_6e59)),
         ("data_from_the_end_on", field(9, 0xffff_ffff)),
         ("a_cluster_behind_the_end", table_entry(0, 0xffff_ffff)),
+    ]
+}
+
+fn vmdks() -> Vec<(&'static str, Seed)> {
+    vec![
+        ("good", mended(true).length(0)),
+        ("a_disk_of_all_the_bytes_there_are", field(2, u64::MAX)),
+        ("grains_of_nothing", field(3, 0)),
+        ("grains_of_1_gib", field(3, 0x20_0000)),
+        ("a_descriptor_behind_the_end", field(4, 1 << 50)),
+        ("a_descriptor_over_everything", field(5, 1 << 50)),
+        ("tables_of_one_entry", field(6, 1)),
+        ("the_redundant_directory_on_the_header", field(7, 0)),
+        ("the_directory_behind_the_end", field(8, 1 << 40)),
+        ("the_directory_at_the_end", field(8, u64::MAX)),
+        ("text_that_was_transferred", field(10, 0)),
+        ("compressed_after_all", field(11, 1)),
+        ("a_table_on_the_directory", field(13, 7)),
+        ("a_grain_behind_the_end", table_entry(0, 0xffff_ffff)),
+        ("a_grain_on_the_header", table_entry(0, 0)),
+        ("two_entries_for_a_grain", table_entry(1, 9)),
+    ]
+}
+
+fn compressed_vmdks() -> Vec<(&'static str, Seed)> {
+    vec![
+        ("good", mended(true).length(0)),
+        ("a_footer_of_another_disk", field(14, 1)),
+        ("a_footer_without_tables", field(20, u64::MAX)),
+        ("a_footer_that_is_none", field(26, 0)),
+        ("a_table_behind_the_end", field(29, 0xffff_ffff)),
+        ("a_grain_of_nothing", field(31, 0)),
+        ("a_grain_of_4_gib", field(31, 0xffff_ffff)),
+        ("a_grain_that_is_noise", field(32, 0x0123_4567_89ab_cdef)),
+        ("not_marked", field(1, 1)),
+        ("a_grain_on_the_tables", table_entry(0, 15)),
+    ]
+}
+
+fn vmdks_of_esx() -> Vec<(&'static str, Seed)> {
+    vec![
+        ("good", mended(true).length(0)),
+        ("a_disk_of_2_tib", field(2, 0xffff_ffff)),
+        ("grains_of_nothing", field(3, 0)),
+        ("the_directory_on_the_header", field(4, 0)),
+        ("more_tables_than_there_are", field(5, 0xffff_ffff)),
+        ("a_table_behind_the_end", field(7, 0xffff_ffff)),
+        ("a_grain_behind_the_end", table_entry(0, 0xffff_ffff)),
+    ]
+}
+
+fn space_efficient_vmdks() -> Vec<(&'static str, Seed)> {
+    vec![
+        ("good", mended(true).length(0)),
+        ("a_disk_of_64_tib", field(1, 1 << 37)),
+        ("the_second_header_behind_the_end", field(9, 1 << 50)),
+        ("the_directory_behind_the_end", field(15, 1 << 50)),
+        ("the_tables_on_the_directory", field(17, 4)),
+        ("grains_without_end", field(24, 1 << 54)),
+        ("a_journal_that_is_not_done", field(26, 1)),
+        ("a_table_that_is_not_there", field(27, 0x1000_0000_ffff_ffff)),
+        ("a_grain_behind_the_end", table_entry(0, 0x3fff_ffff_ffff_ffff)),
+        ("an_entry_that_means_nothing", table_entry(0, 0x4000_0000_0000_0000)),
     ]
 }
 

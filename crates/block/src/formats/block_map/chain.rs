@@ -1,10 +1,14 @@
 //! Opening an image and those behind it.
 
+use super::fields::lies_within;
 use super::image::Image;
 use super::image_file::ImageFile;
 use super::layer::{BlockMap, Layer, Shape};
+use super::level::{Level, Storage};
 use super::parent_name::ParentNames;
-use super::{BlockMapFormat, BlockMapInfo, unusable};
+use super::{BlockMapFormat, BlockMapInfo, unusable, vmdk};
+use crate::formats::vmdk::FILES_MAX;
+use crate::formats::vmdk::descriptor::{self, ExtentAccess, ExtentLine};
 use crate::formats::{AllowedDirectories, FileFormat, ImageError, Qcow2Disk, demand};
 use crate::{Disk, FileDisk, FileIdentity, FileOptions, Geometry, SEGMENTS_MAX, shown};
 use rustix::fs::fstat;
@@ -22,7 +26,7 @@ const PAGE_BYTES: u64 = 4096;
 
 /// An image's file, as its format reads it.
 pub(super) struct Opened {
-    pub(super) map: Box<dyn BlockMap>,
+    pub(super) body: Body,
     pub(super) info: BlockMapInfo,
     pub(super) behind: Behind,
     /// By which a difference from this image knows it.
@@ -31,7 +35,15 @@ pub(super) struct Opened {
     pub(super) note: Option<String>,
 }
 
-/// A UUID, as it lies in the file.
+/// Where an image's disk is.
+pub(super) enum Body {
+    /// In the file itself, where the map says.
+    Map(Box<dyn BlockMap>),
+    /// In other files.
+    Extents(Vec<ExtentLine>),
+}
+
+/// A UUID as it lies in the file, or another number.
 pub(super) type Id = [u8; 16];
 
 /// What shows where an image holds nothing.
@@ -76,10 +88,13 @@ impl Behind {
 struct Chain<'a> {
     options: FileOptions,
     allowed: &'a AllowedDirectories,
+    levels: Vec<Level>,
     layers: Vec<Layer>,
     below: Vec<Arc<dyn Disk>>,
-    /// Which of `below` is behind them all, and its path.
-    base: Option<(usize, PathBuf)>,
+    /// The paths of those.
+    paths: Vec<PathBuf>,
+    /// Which of `below` is behind them all.
+    base: Option<usize>,
     /// An image that depends on itself never ends.
     seen: Vec<FileIdentity>,
     /// What the permission bits of all these files allow.
@@ -102,8 +117,10 @@ pub(super) fn open_in(
     let mut chain = Chain {
         options: *options,
         allowed,
+        levels: Vec::new(),
         layers: Vec::new(),
         below: Vec::new(),
+        paths: Vec::new(),
         base: None,
         seen: Vec::new(),
         permissions: 0o777,
@@ -120,7 +137,7 @@ impl Chain<'_> {
         loop {
             let (file, path) = next;
             self.see(&file, &path)?;
-            match self.add_layer(file, &path, format)? {
+            match self.add_level(file, &path, format)? {
                 Behind::Nothing => return Ok(()),
                 Behind::Parent(parent) => next = self.find(&path, &parent, format)?,
                 Behind::Backing(backing) => match self.open_backing(&path, &backing, format)? {
@@ -167,8 +184,9 @@ impl Chain<'_> {
                 return Err(unusable(path, problem));
             }
         };
-        self.base = Some((self.below.len(), base_path));
+        self.base = Some(self.below.len());
         self.below.push(disk);
+        self.paths.push(base_path);
         Ok(None)
     }
 
@@ -213,22 +231,123 @@ impl Chain<'_> {
         })
     }
 
-    fn add_layer(&mut self, file: File, path: &Path, format: BlockMapFormat) -> Result<Behind, ImageError> {
-        let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
+    /// Takes an image of the chain.
+    fn add_level(&mut self, file: File, path: &Path, format: BlockMapFormat) -> Result<Behind, ImageError> {
         FileDisk::lock(&file, path, &self.options)?;
-        let headers = file.try_clone().map_err(failed)?;
-        let cached = FileDisk::from_file(file.try_clone().map_err(failed)?, &without_direct(&self.options))?;
-        let mut image_file = ImageFile::new(headers, path, cached.length_bytes());
-        let Opened { map, behind, note, .. } = format.read(&mut image_file)?;
+        if self.levels.len() == CHAIN_MAX {
+            return Err(unusable(path, format!("is one of more than {CHAIN_MAX} files of a chain of parents")));
+        }
+        let mut image_file = self.image_file(&file, path)?;
+        let Opened { body, behind, note, .. } = format.read(&mut image_file)?;
         self.notes.extend(note.map(|note| format!("{}: {note}", shown(path))));
+        let storages = match body {
+            Body::Map(map) => vec![self.add_layer(file, image_file, map)?],
+            Body::Extents(extents) => self.add_extents(path, &extents)?,
+        };
+        self.levels.push(Level::new(storages));
+        Ok(behind)
+    }
+
+    fn image_file(&self, file: &File, path: &Path) -> Result<ImageFile, ImageError> {
+        let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
+        let handle = || file.try_clone().map_err(failed);
+        let length_bytes = FileDisk::from_file(handle()?, &without_direct(&self.options))?.length_bytes();
+        Ok(ImageFile::new(handle()?, path, length_bytes))
+    }
+
+    /// Takes a file with a map: how long its disk is, and where that is then.
+    fn add_layer(
+        &mut self,
+        file: File,
+        image_file: ImageFile,
+        map: Box<dyn BlockMap>,
+    ) -> Result<(u64, Storage), ImageError> {
         // Data past the page cache, tables through it: the two must not meet in one page, nor data end within one.
         let Shape { size_bytes, align_bytes, zeros_behind_end, .. } = map.shape();
-        let is_in_pages = (size_bytes | align_bytes).is_multiple_of(PAGE_BYTES) && !zeros_behind_end;
-        let direct = self.options.direct && is_in_pages;
-        let disk = if direct { FileDisk::from_file(file, &self.options)? } else { cached };
-        self.layers.push(Layer::new(image_file, map, self.below.len()));
-        self.below.push(Arc::new(disk));
-        Ok(behind)
+        let offset_bytes = image_file.start_bytes();
+        let is_in_pages = (size_bytes | align_bytes | offset_bytes).is_multiple_of(PAGE_BYTES) && !zeros_behind_end;
+        let options = if is_in_pages { self.options } else { without_direct(&self.options) };
+        let (path, layer) = (image_file.path().to_owned(), self.layers.len());
+        let disk = Arc::new(FileDisk::from_file(file, &options)?);
+        let index = self.add_file(disk, path)?;
+        self.layers.push(Layer::new(image_file, map, index));
+        Ok((size_bytes, Storage::Mapped { layer }))
+    }
+
+    fn add_file(&mut self, disk: Arc<dyn Disk>, path: PathBuf) -> Result<usize, ImageError> {
+        if self.below.len() == FILES_MAX {
+            return Err(unusable(&path, format!("is one of more than {FILES_MAX} files of a disk")));
+        }
+        self.below.push(disk);
+        self.paths.push(path);
+        Ok(self.below.len() - 1)
+    }
+
+    /// Opens the files that the VMDK at `path` names.
+    fn add_extents(&mut self, path: &Path, extents: &[ExtentLine]) -> Result<Vec<(u64, Storage)>, ImageError> {
+        let mut flat = Vec::new();
+        let storages = extents.iter().map(|ExtentLine { access, length_bytes, storage, .. }| {
+            let storage = match storage {
+                // What nobody may touch need not be there.
+                _ if *access == ExtentAccess::None => Storage::Forbidden,
+                descriptor::Storage::Zero => Storage::Zeros,
+                descriptor::Storage::Flat { name, offset_bytes } => {
+                    self.flat_extent(path, name, *offset_bytes, *length_bytes, &mut flat)?
+                }
+                descriptor::Storage::Grains { name } => self.grains_extent(path, name, *length_bytes)?,
+            };
+            Ok((*length_bytes, storage))
+        });
+        storages.collect()
+    }
+
+    /// A range of a file that is opened once; `flat`: those that were.
+    fn flat_extent(
+        &mut self,
+        image: &Path,
+        name: &str,
+        offset_bytes: u64,
+        length_bytes: u64,
+        flat: &mut Vec<(PathBuf, usize, u64)>,
+    ) -> Result<Storage, ImageError> {
+        let found = self.allowed.find(image, name)?;
+        let target = found.target().to_owned();
+        let known = flat.iter().find(|(known, ..)| *known == target).map(|&(_, index, has_bytes)| (index, has_bytes));
+        let (index, has_bytes) = match known {
+            Some(known) => known,
+            None => {
+                let (file, _) = found.open(false, None)?;
+                FileDisk::lock(&file, &target, &self.options)?;
+                self.permit(&file, &target)?;
+                let disk = FileDisk::from_file(file, &without_direct(&self.options))?;
+                let has_bytes = disk.length_bytes();
+                let index = self.add_file(Arc::new(disk), target.clone())?;
+                flat.push((target.clone(), index, has_bytes));
+                (index, has_bytes)
+            }
+        };
+        if !lies_within(offset_bytes, length_bytes, has_bytes) {
+            let target = shown(&target);
+            let problem = format!("wants {length_bytes} bytes at {offset_bytes} of {target}, which has {has_bytes}");
+            return Err(unusable(image, problem));
+        }
+        Ok(Storage::Flat { index, offset_bytes })
+    }
+
+    /// A file with grains, which must be as long a disk as its descriptor says.
+    fn grains_extent(&mut self, image: &Path, name: &str, length_bytes: u64) -> Result<Storage, ImageError> {
+        let (file, path) = self.allowed.find(image, name)?.open(false, None)?;
+        self.see(&file, &path)?;
+        FileDisk::lock(&file, &path, &self.options)?;
+        let image_file = self.image_file(&file, &path)?;
+        let (map, note) = vmdk::read_extent(&image_file)?;
+        self.notes.extend(note.map(|note| format!("{}: {note}", shown(&path))));
+        let has_bytes = map.shape().size_bytes;
+        if has_bytes != length_bytes {
+            let problem = format!("has {length_bytes} bytes in {}, whose header says {has_bytes}", shown(&path));
+            return Err(unusable(image, problem));
+        }
+        Ok(self.add_layer(file, image_file, map)?.1)
     }
 
     fn see(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
@@ -237,16 +356,18 @@ impl Chain<'_> {
         if self.seen.contains(&identity) {
             return Err(unusable(path, "depends on itself: a file is in its chain of parents twice"));
         }
-        if self.seen.len() == CHAIN_MAX {
-            return Err(unusable(path, format!("is one of more than {CHAIN_MAX} files of a chain of parents")));
-        }
         self.seen.push(identity);
+        self.permit(file, path)
+    }
+
+    fn permit(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
+        let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
         self.permissions &= file.metadata().map_err(failed)?.mode();
         Ok(())
     }
 
     fn finish(self) -> Image {
-        let size_bytes = self.layers.first().map_or(0, |top| top.shape.size_bytes);
+        let size_bytes = self.levels.first().map_or(0, |top| top.size_bytes);
         let mut geometry = Geometry {
             capacity_bytes: 0,
             logical_block_bytes: self.options.logical_block_bytes,
@@ -262,7 +383,8 @@ impl Chain<'_> {
         self.below.iter().for_each(|disk| demand(&mut geometry, &disk.geometry()));
         // Sizes are bounded where headers are read, so this cannot overflow.
         geometry.capacity_bytes = size_bytes.next_multiple_of(u64::from(geometry.logical_block_bytes));
-        Image::new(self.layers, self.below, self.base, geometry, self.permissions).noting(self.notes)
+        let (maps, files) = ((self.levels, self.layers), (self.below, self.paths));
+        Image::new(maps, files, self.base, geometry, self.permissions).noting(self.notes)
     }
 }
 

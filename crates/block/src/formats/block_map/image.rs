@@ -1,6 +1,7 @@
 //! An open image with those behind it: what its queues and its thread share.
 
 use super::layer::{Layer, Meaning, Own, SliceBuffer};
+use super::level::{Level, Storage};
 use crate::formats::l2_cache::{L2Cache, SliceKey};
 use crate::formats::{CheckReport, Qcow2Mapping, Qcow2MappingKind};
 use crate::{Disk, Extent, ExtentKind, Geometry};
@@ -22,12 +23,15 @@ const LOOK_UP_RUNS_MAX: usize = 4096;
 
 pub(super) struct Image {
     /// The images of the chain, the top one first.
+    levels: Vec<Level>,
+    /// The files with maps that these are made of.
     layers: Vec<Layer>,
-    /// Which of `below` is behind them all, and its path.
+    /// Which of `below` is behind them all.
     base: Option<usize>,
-    base_path: Option<PathBuf>,
-    /// What each request may go to: the files of the layers, and the base.
+    /// What each request may go to: the files of the images, and the base.
     below: Vec<Arc<dyn Disk>>,
+    /// Their paths.
+    paths: Vec<PathBuf>,
     cache: L2Cache,
     geometry: Geometry,
     /// What the permission bits of all these files allow.
@@ -42,12 +46,26 @@ pub(super) enum Place {
     There { index: usize, offset_bytes: u64 },
     /// Some of it is in the log of an image, and would lie in its file at an offset: the worker knows what to do.
     Logged { layer: usize, offset_bytes: u64 },
+    /// It is a part of a compressed block.
+    Compressed { block: PackedBlock, skip_bytes: u64 },
     /// It reads as zeros.
     Zeros,
     /// The image is damaged there.
     Nowhere,
+    /// Nobody may see what it holds.
+    Forbidden,
     /// It has to be looked up first: [`Image::look_up`].
     Unknown,
+}
+
+/// A compressed block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PackedBlock {
+    pub(super) layer: usize,
+    /// Where in the layer's file it begins.
+    pub(super) offset_bytes: u64,
+    /// How much of it is the disk's.
+    pub(super) length_bytes: u64,
 }
 
 /// Where a run of the disk's bytes lies.
@@ -61,10 +79,15 @@ enum Found {
         layer: usize,
         offset_bytes: u64,
     },
+    Compressed {
+        block: PackedBlock,
+        skip_bytes: u64,
+    },
     /// `explicit`: the top image says so.
     Zeros {
         explicit: bool,
     },
+    Forbidden,
     Damaged {
         layer: usize,
         problem: &'static str,
@@ -80,17 +103,16 @@ enum Missing {
 
 impl Image {
     pub(super) fn new(
-        layers: Vec<Layer>,
-        below: Vec<Arc<dyn Disk>>,
-        base: Option<(usize, PathBuf)>,
+        (levels, layers): (Vec<Level>, Vec<Layer>),
+        (below, paths): (Vec<Arc<dyn Disk>>, Vec<PathBuf>),
+        base: Option<usize>,
         geometry: Geometry,
         permissions: u32,
     ) -> Self {
         // As many again of presence bits, should there be any.
         let slices = layers.iter().map(Layer::slices).fold(0, u64::saturating_add).saturating_mul(2);
         let cache = L2Cache::new(CACHE_BYTES, slices, super::layer::SLICE_WORDS);
-        let (base, base_path) = base.unzip();
-        Self { layers, base, base_path, below, cache, geometry, permissions, notes: Vec::new() }
+        Self { levels, layers, base, below, paths, cache, geometry, permissions, notes: Vec::new() }
     }
 
     /// What is worth saying of it though it is opened.
@@ -112,7 +134,11 @@ impl Image {
 
     /// Bytes of the disk; the geometry's capacity is this, rounded up to logical blocks.
     fn size_bytes(&self) -> u64 {
-        self.layers.first().map_or(0, |top| top.shape.size_bytes)
+        self.levels.first().map_or(0, |top| top.size_bytes)
+    }
+
+    pub(super) fn layer(&self, number: usize) -> Option<&Layer> {
+        self.layers.get(number)
     }
 
     /// The disk's logical block.
@@ -172,29 +198,22 @@ impl Image {
         mut length: u64,
         mut own: impl FnMut(usize, u64, u64) -> Result<(Own, u64), E>,
     ) -> Result<(Found, u64), E> {
-        for (number, layer) in self.layers.iter().enumerate() {
-            if offset >= layer.shape.size_bytes {
-                return Ok((Found::Zeros { explicit: false }, length));
-            }
-            let (own, own_bytes) = own(number, offset, length.min(layer.shape.size_bytes - offset))?;
-            length = own_bytes;
-            let found = match own {
-                Own::Nothing => continue,
-                Own::Zeros => Found::Zeros { explicit: number == 0 },
-                Own::Damaged(problem) => Found::Damaged { layer: number, problem },
-                Own::There { offset_bytes } | Own::Partly { offset_bytes } => {
-                    let end_bytes = layer.end_bytes();
-                    if let Some(logged) = layer.file.first_logged(offset_bytes..offset_bytes + length) {
-                        if logged.start == offset_bytes {
-                            return Ok((Found::Logged { layer: number, offset_bytes }, logged.end - offset_bytes));
-                        }
-                        length = logged.start - offset_bytes;
+        for (depth, level) in self.levels.iter().enumerate() {
+            let Some(piece) = level.find(offset) else { return Ok((Found::Zeros { explicit: false }, length)) };
+            let at = offset - piece.start_bytes;
+            length = length.min(piece.end_bytes - offset);
+            let found = match piece.storage {
+                Storage::Flat { index, offset_bytes } => Found::There { index, offset_bytes: offset_bytes + at },
+                Storage::Zeros => Found::Zeros { explicit: depth == 0 },
+                Storage::Forbidden => Found::Forbidden,
+                Storage::Mapped { layer } => {
+                    let (own, own_bytes) = own(layer, at, length)?;
+                    length = own_bytes;
+                    match self.found(layer, at, own, &mut length) {
+                        Some(Found::Zeros { explicit }) => Found::Zeros { explicit: explicit && depth == 0 },
+                        Some(found) => found,
+                        None => continue,
                     }
-                    if offset_bytes >= end_bytes {
-                        return Ok((Found::Zeros { explicit: false }, length));
-                    }
-                    length = length.min(end_bytes - offset_bytes);
-                    Found::There { index: layer.index, offset_bytes }
                 }
             };
             return Ok((found, length));
@@ -208,7 +227,38 @@ impl Image {
         })
     }
 
-    /// What an image says, of bytes that are its disk's. [`Own::Partly`] is none of the answers.
+    /// Where the first bytes of `length` from an offset of a layer's disk lie by what the layer says of them; `None` if
+    /// it has nothing there.
+    fn found(&self, number: usize, offset: u64, own: Own, length: &mut u64) -> Option<Found> {
+        let layer = self.layers.get(number)?;
+        Some(match own {
+            Own::Nothing => return None,
+            Own::Zeros => Found::Zeros { explicit: true },
+            Own::Damaged(problem) => Found::Damaged { layer: number, problem },
+            Own::Compressed { offset_bytes } => {
+                let skip_bytes = offset % layer.shape.block_bytes;
+                let length_bytes = layer.shape.block_bytes.min(layer.shape.size_bytes - (offset - skip_bytes));
+                Found::Compressed { block: PackedBlock { layer: number, offset_bytes, length_bytes }, skip_bytes }
+            }
+            Own::There { offset_bytes } | Own::Partly { offset_bytes } => {
+                let end_bytes = layer.end_bytes();
+                if let Some(logged) = layer.file.first_logged(offset_bytes..offset_bytes + *length) {
+                    if logged.start == offset_bytes {
+                        *length = logged.end - offset_bytes;
+                        return Some(Found::Logged { layer: number, offset_bytes });
+                    }
+                    *length = logged.start - offset_bytes;
+                }
+                if offset_bytes >= end_bytes {
+                    return Some(Found::Zeros { explicit: false });
+                }
+                *length = (*length).min(end_bytes - offset_bytes);
+                Found::There { index: layer.index, offset_bytes: layer.file.start_bytes() + offset_bytes }
+            }
+        })
+    }
+
+    /// What a layer says, of bytes that are its disk's. [`Own::Partly`] is none of the answers.
     fn own_in_cache(&self, number: usize, offset: u64, length: u64) -> Result<(Own, u64), Missing> {
         let Some(layer) = self.layers.get(number) else { return Ok((Own::Nothing, length)) };
         // What is not there cannot be, but a torn look is dropped anyway.
@@ -310,6 +360,7 @@ impl Image {
                 let below = self.extent_below(index, offset_bytes, data_bytes)?;
                 Ok(Extent { offset_bytes: range.start, ..below })
             }
+            // So is what may not be read: whoever wants to know more reads it, and is told.
             _ => extent(data_bytes, ExtentKind::Data),
         }
     }
@@ -333,95 +384,137 @@ impl Image {
         }
     }
 
+    /// The files that it is made of, by the index that [`Image::map`] gives.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
-        self.layers.iter().map(|layer| layer.file.path()).chain(self.base_path.as_deref())
+        self.paths.iter().map(PathBuf::as_path)
     }
 
-    /// Looks at every entry of the top image's map, as [`super::BlockMapDisk::check`] says.
+    /// Looks at every entry of the top image's maps, as [`super::BlockMapDisk::check`] says.
     pub(super) fn check(&self, say: &mut dyn FnMut(&str)) -> io::Result<CheckReport> {
         let mut report = CheckReport::default();
-        let Some(top) = self.layers.first() else { return Ok(report) };
-        report.total_clusters = top.blocks();
-        let (mut buffer, mut last) = (SliceBuffer::new(), None);
-        // Where blocks begin; of too many, it is not checked whether two of them are one.
-        let (mut starts, mut are_all) = (Vec::new(), true);
-        let mut slice = 0;
-        while slice < top.slices() {
-            let Some(meanings) = top.meanings(slice, &mut buffer)? else {
-                slice = top.slice_after_none(slice);
-                continue;
-            };
-            slice += 1;
-            for (block, meaning) in meanings {
-                match meaning {
-                    Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } => {
-                        report.allocated_clusters += 1;
-                        are_all = starts.len() < CHECKED_BLOCKS_MAX;
-                        starts.extend(are_all.then_some(offset_bytes));
-                        let follows = last.is_none_or(|last: u64| offset_bytes == last + top.shape.block_bytes);
-                        report.fragmented_clusters += u64::from(!follows);
-                        last = Some(offset_bytes);
-                        let end_bytes = offset_bytes.saturating_add(top.shape.block_bytes).min(top.end_bytes());
-                        report.image_end_bytes = report.image_end_bytes.max(end_bytes);
-                    }
-                    Meaning::Damaged(problem) => {
-                        report.corruptions += 1;
-                        say(&format!("ERROR block {block}: {problem}"));
-                    }
-                    Meaning::Zeros | Meaning::Nothing => {}
-                }
-            }
-        }
-        starts.sort_unstable();
-        for pair in starts.windows(2).filter(|_| are_all) {
-            if let [one, other] = *pair
-                && other - one < top.shape.block_bytes
-            {
-                report.corruptions += 1;
-                say(&format!("ERROR two blocks lie at {other} of the file"));
-            }
+        let Some(top) = self.levels.first() else { return Ok(report) };
+        for (start_bytes, layer) in top.layers(&self.layers) {
+            check_layer(layer, start_bytes, &mut report, say)?;
         }
         Ok(report)
     }
 
-    /// What lies where, as maps tell it.
-    pub(super) fn map(&self, range: Range<u64>) -> io::Result<Qcow2Mapping> {
+    /// What lies where, as maps tell it, and the index of the file that has it.
+    pub(super) fn map(&self, range: Range<u64>) -> io::Result<(Qcow2Mapping, Option<usize>)> {
         self.geometry.check_extent_range(&range)?;
         let (offset, mut length_bytes) = (range.start, range.end - range.start);
         let mut buffer = SliceBuffer::new();
-        let depth_of_last = self.layers.len().saturating_sub(1);
-        for (depth, layer) in self.layers.iter().enumerate() {
-            if offset >= layer.shape.size_bytes {
+        let depth_of_last = self.levels.len().saturating_sub(1);
+        for (depth, level) in self.levels.iter().enumerate() {
+            let Some(piece) = level.find(offset) else {
                 // As QEMU has it: the image above says so, by being longer.
-                return Ok(Qcow2Mapping {
-                    length_bytes,
-                    depth: depth.saturating_sub(1),
-                    kind: Qcow2MappingKind::Absent,
-                });
-            }
-            let asked_bytes = length_bytes.min(layer.shape.size_bytes - offset);
-            let (own, own_bytes) = self.own_loaded(depth, offset, asked_bytes, &mut buffer, &mut 0)?;
+                let (depth, kind) = (depth.saturating_sub(1), Qcow2MappingKind::Absent);
+                return Ok((Qcow2Mapping { length_bytes, depth, kind }, None));
+            };
+            let at = offset - piece.start_bytes;
+            length_bytes = length_bytes.min(piece.end_bytes - offset);
+            let layer = match piece.storage {
+                Storage::Mapped { layer } => layer,
+                Storage::Flat { index, offset_bytes } => {
+                    return self.map_flat(depth, index, offset_bytes + at, length_bytes);
+                }
+                Storage::Zeros => {
+                    return Ok((Qcow2Mapping { length_bytes, depth, kind: Qcow2MappingKind::Zeros }, None));
+                }
+                Storage::Forbidden => {
+                    let problem = format!("nobody may see what lies at {offset} of its disk (NOACCESS)");
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+                }
+            };
+            let (own, own_bytes) = self.own_loaded(layer, at, length_bytes, &mut buffer, &mut 0)?;
             length_bytes = own_bytes;
             let kind = match own {
                 Own::Nothing => continue,
                 Own::Zeros => Qcow2MappingKind::Zeros,
-                Own::Damaged(problem) => return Err(self.damage(depth, problem, offset)),
+                Own::Compressed { .. } => Qcow2MappingKind::Compressed,
+                Own::Damaged(problem) => return Err(self.damage(layer, problem, offset)),
                 Own::There { offset_bytes } | Own::Partly { offset_bytes } => Qcow2MappingKind::Data { offset_bytes },
             };
-            return Ok(Qcow2Mapping { length_bytes, depth, kind });
+            return Ok((Qcow2Mapping { length_bytes, depth, kind }, self.layers.get(layer).map(|layer| layer.index)));
         }
-        let base = self.base.and_then(|index| self.below.get(index));
-        let capacity_bytes = base.map_or(0, |base| base.geometry().capacity_bytes);
-        let Some(base) = base.filter(|_| offset < capacity_bytes) else {
-            return Ok(Qcow2Mapping { length_bytes, depth: depth_of_last, kind: Qcow2MappingKind::Absent });
-        };
-        let extent = base.extents(offset..capacity_bytes.min(offset.saturating_add(length_bytes)))?;
+        let base = self.base.and_then(|index| Some((index, self.below.get(index)?.geometry().capacity_bytes)));
+        match base {
+            Some((index, capacity_bytes)) if offset < capacity_bytes => {
+                let length_bytes = length_bytes.min(capacity_bytes - offset);
+                self.map_flat(self.levels.len(), index, offset, length_bytes)
+            }
+            _ => Ok((Qcow2Mapping { length_bytes, depth: depth_of_last, kind: Qcow2MappingKind::Absent }, None)),
+        }
+    }
+
+    /// The same of what lies in a disk below as it is.
+    fn map_flat(
+        &self,
+        depth: usize,
+        index: usize,
+        offset: u64,
+        length_bytes: u64,
+    ) -> io::Result<(Qcow2Mapping, Option<usize>)> {
+        let below = self.below.get(index).ok_or(io::ErrorKind::InvalidInput)?;
+        let extent = below.extents(offset..offset.saturating_add(length_bytes))?;
         let kind = match extent.kind {
             ExtentKind::Data => Qcow2MappingKind::Data { offset_bytes: offset },
             ExtentKind::Zero | ExtentKind::Hole => Qcow2MappingKind::Hole { offset_bytes: offset },
         };
-        Ok(Qcow2Mapping { length_bytes: extent.length_bytes, depth: self.layers.len(), kind })
+        Ok((Qcow2Mapping { length_bytes: extent.length_bytes, depth, kind }, Some(index)))
     }
+}
+
+/// Looks at every entry of a map, whose disk begins at `start_bytes` of the image's.
+fn check_layer(layer: &Layer, start_bytes: u64, report: &mut CheckReport, say: &mut dyn FnMut(&str)) -> io::Result<()> {
+    let block_bytes = layer.shape.block_bytes;
+    report.total_clusters += layer.blocks();
+    let (mut buffer, mut last) = (SliceBuffer::new(), None);
+    // Where blocks begin, and end at least; of too many, it is not checked whether two of them are one.
+    let (mut starts, mut are_all) = (Vec::new(), true);
+    let mut slice = 0;
+    while slice < layer.slices() {
+        let Some(meanings) = layer.meanings(slice, &mut buffer)? else {
+            slice = layer.slice_after_none(slice);
+            continue;
+        };
+        slice += 1;
+        for (block, meaning) in meanings {
+            let (offset_bytes, length_bytes) = match meaning {
+                Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } => (offset_bytes, block_bytes),
+                Meaning::Compressed { offset_bytes } => {
+                    report.compressed_clusters += 1;
+                    // How long it is, nobody knows who has not read it.
+                    (offset_bytes, 1)
+                }
+                Meaning::Damaged(problem) => {
+                    report.corruptions += 1;
+                    say(&format!("ERROR block {}: {problem}", start_bytes / block_bytes + block));
+                    continue;
+                }
+                Meaning::Zeros | Meaning::Nothing => continue,
+            };
+            report.allocated_clusters += 1;
+            are_all = starts.len() < CHECKED_BLOCKS_MAX;
+            starts.extend(are_all.then_some(offset_bytes));
+            let follows = last.is_none_or(|last: u64| offset_bytes == last + block_bytes);
+            report.fragmented_clusters += u64::from(!follows && length_bytes > 1);
+            last = Some(offset_bytes);
+            let end_bytes = offset_bytes.saturating_add(length_bytes).min(layer.end_bytes());
+            report.image_end_bytes = report.image_end_bytes.max(end_bytes);
+        }
+    }
+    starts.sort_unstable();
+    let apart_bytes = if report.compressed_clusters > 0 { 1 } else { block_bytes };
+    for pair in starts.windows(2).filter(|_| are_all) {
+        if let [one, other] = *pair
+            && other - one < apart_bytes
+        {
+            report.corruptions += 1;
+            say(&format!("ERROR two blocks lie at {other} of the file"));
+        }
+    }
+    Ok(())
 }
 
 impl Found {
@@ -429,14 +522,16 @@ impl Found {
         match self {
             Self::There { index, offset_bytes } => Place::There { index, offset_bytes },
             Self::Logged { layer, offset_bytes } => Place::Logged { layer, offset_bytes },
+            Self::Compressed { block, skip_bytes } => Place::Compressed { block, skip_bytes },
             Self::Zeros { .. } => Place::Zeros,
             Self::Damaged { .. } => Place::Nowhere,
+            Self::Forbidden => Place::Forbidden,
         }
     }
 }
 
 impl std::fmt::Debug for Image {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_list().entries(self.layers.iter().map(|layer| layer.file.path())).finish()
+        formatter.debug_list().entries(&self.paths).finish()
     }
 }

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct ImageFile {
     file: File,
     path: PathBuf,
+    /// Where in the file it begins, of which the rest is somebody else's.
+    start_bytes: u64,
     length_bytes: u64,
     /// What is read in the place of what lies in the file.
     logged: Option<Logged>,
@@ -35,7 +37,12 @@ impl ImageFile {
 
     /// `length_bytes`: how long the file was when it was opened.
     pub(super) fn new(file: File, path: &Path, length_bytes: u64) -> Self {
-        Self { file, path: path.to_owned(), length_bytes, logged: None }
+        Self { file, path: path.to_owned(), start_bytes: 0, length_bytes, logged: None }
+    }
+
+    /// Where in the file the image begins.
+    pub(super) fn start_bytes(&self) -> u64 {
+        self.start_bytes
     }
 
     pub(super) fn length_bytes(&self) -> u64 {
@@ -66,17 +73,24 @@ impl ImageFile {
     /// # Errors
     /// `UnexpectedEof` when they reach behind the file's end.
     pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        let Some(logged) = &self.logged else { return self.file.read_exact_at(bytes, offset) };
+        let Some(logged) = &self.logged else { return self.read_own(bytes, offset) };
         if !lies_within(offset, bytes.len() as u64, logged.end_bytes()) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         // At most as many as there are bytes.
         let there = self.length_bytes.saturating_sub(offset).min(bytes.len() as u64) as usize;
         let (there, behind) = bytes.split_at_mut(there);
-        self.file.read_exact_at(there, offset)?;
+        self.read_own(there, offset)?;
         behind.fill(0);
         logged.change(bytes, offset);
         Ok(())
+    }
+
+    fn read_own(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        if self.start_bytes > 0 && !lies_within(offset, bytes.len() as u64, self.length_bytes) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.file.read_exact_at(bytes, self.start_bytes.saturating_add(offset))
     }
 
     /// Fills `words` with numbers of 64 bits, the lowest byte first.

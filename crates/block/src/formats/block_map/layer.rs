@@ -1,4 +1,4 @@
-//! One image of a chain: what its own map says of its disk's bytes.
+//! A file with a map: what that says of its disk's bytes.
 
 use super::image_file::ImageFile;
 use std::fmt::Debug;
@@ -6,6 +6,9 @@ use std::io;
 
 /// Entries of a slice of a map, and 64-bit words of a slice of presence bits.
 pub(super) const SLICE_WORDS: usize = 512;
+
+/// Most bytes of a block that can be compressed.
+pub(super) const PACKED_BLOCK_MAX_BYTES: u64 = 2 << 20;
 
 /// What is particular to a format: where the entries of its map lie, and what they mean. Their numbers come from a
 /// checked header; what an entry says is judged when it is looked at.
@@ -37,6 +40,16 @@ pub(super) trait BlockMap: Debug + Send + Sync {
         let _ = (first, bits);
         Err(file.damaged("no block can be partly there"))
     }
+
+    /// For [`Meaning::Compressed`]: reads what lies there of a block, deflated with a header of zlib's, at most twice
+    /// as much as it becomes.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is as long as it cannot be.
+    fn load_packed(&self, file: &ImageFile, offset: u64, packed: &mut Vec<u8>) -> io::Result<()> {
+        let _ = (offset, packed);
+        Err(file.damaged("no block can be compressed"))
+    }
 }
 
 /// What a map is like.
@@ -61,6 +74,8 @@ pub(super) enum Meaning {
     There { offset_bytes: u64 },
     /// The same of those of its sectors that are there.
     Partly { offset_bytes: u64 },
+    /// It is compressed, and that begins in the file at an offset.
+    Compressed { offset_bytes: u64 },
     /// It is zeros.
     Zeros,
     /// Ask what is behind the image; zeros if nothing is.
@@ -69,10 +84,10 @@ pub(super) enum Meaning {
     Damaged(&'static str),
 }
 
-/// What an image itself says of a run of bytes.
+/// What a map itself says of a run of bytes.
 pub(super) type Own = Meaning;
 
-/// An image of a chain.
+/// A file with a map.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) file: ImageFile,
@@ -143,6 +158,11 @@ impl Layer {
         Ok(self.map.load(&self.file, first, entries)?.then_some(entries))
     }
 
+    /// Reads what a compressed block is made of.
+    pub(super) fn load_packed(&self, offset: u64, packed: &mut Vec<u8>) -> io::Result<()> {
+        self.map.load_packed(&self.file, offset, packed)
+    }
+
     /// What the entries of a slice say, each with its block; `None` if there is no table for them.
     pub(super) fn meanings(
         &self,
@@ -179,7 +199,7 @@ impl Layer {
             let next = self.meaning(block, entry(index(block)));
             let continues = match last {
                 Own::There { offset_bytes } => next == Own::There { offset_bytes: offset_bytes + block_bytes },
-                Own::Partly { .. } | Own::Damaged(_) => false,
+                Own::Partly { .. } | Own::Compressed { .. } | Own::Damaged(_) => false,
                 _ => last == next,
             };
             if !continues {
@@ -216,11 +236,17 @@ impl Layer {
     /// What an entry says, which must not lead out of the file.
     fn meaning(&self, block: u64, entry: u64) -> Meaning {
         let meaning = self.map.meaning(block, entry);
-        let (Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes }) = meaning else { return meaning };
         let Shape { size_bytes, block_bytes, align_bytes, zeros_behind_end, .. } = self.shape;
         let used_bytes = block_bytes.min(size_bytes.saturating_sub(block.saturating_mul(block_bytes)));
-        // Something of a block must be there for the rest to be zeros.
-        let must_be_there = if zeros_behind_end { used_bytes.min(1) } else { used_bytes };
+        let (offset_bytes, must_be_there) = match meaning {
+            // Something of a block must be there for the rest to be zeros.
+            Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } if zeros_behind_end => {
+                (offset_bytes, used_bytes.min(1))
+            }
+            Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } => (offset_bytes, used_bytes),
+            Meaning::Compressed { offset_bytes } => (offset_bytes, 1),
+            Meaning::Zeros | Meaning::Nothing | Meaning::Damaged(_) => return meaning,
+        };
         if !offset_bytes.is_multiple_of(align_bytes) {
             return Meaning::Damaged("it does not begin where a block can");
         }

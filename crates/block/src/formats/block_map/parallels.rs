@@ -5,7 +5,7 @@
 //!
 //! Source: QEMU's docs/interop/parallels.rst.
 
-use super::chain::{Behind, Opened};
+use super::chain::{Behind, Body, Opened};
 use super::fields::{Fields, lies_within};
 use super::image_file::ImageFile;
 use super::layer::{BlockMap, Meaning, Shape};
@@ -113,5 +113,5 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
         is_dirty: map.is_in_use,
     };
     let note = map.is_in_use.then(|| "it was not closed: what it says is read as it is".to_owned());
-    Ok(Opened { map: Box::new(map), info, behind: Behind::Nothing, identity: [0; 16], note })
+    Ok(Opened { body: Body::Map(Box::new(map)), info, behind: Behind::Nothing, identity: [0; 16], note })
 }

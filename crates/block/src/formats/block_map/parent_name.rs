@@ -1,4 +1,4 @@
-//! The names that an image of Windows has for its parent, as files that can be looked for here.
+//! The names that an image, mostly of Windows, has for its parent, as files that can be looked for here.
 //!
 //! A relative path starts from the image's directory. Of an absolute one, which has a drive, a volume or a server that
 //! is not here, the end is looked for: the file's name beside the image, and as many directories of the path as match
@@ -12,11 +12,26 @@ const COMPONENTS_MAX: usize = 16;
 /// Paths of Windows, in the order in which they are tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ParentNames {
+    /// As files here are named.
+    exact: Vec<String>,
     relative: Vec<String>,
     absolute: Vec<String>,
 }
 
 impl ParentNames {
+    /// One that may be a file's here, or one of Windows.
+    pub(super) fn add_any(&mut self, path: String) {
+        let begins_with_drive = path.as_bytes().get(1) == Some(&b':');
+        if begins_with_drive || path.starts_with(r"\\") {
+            return self.add_absolute(Some(path));
+        }
+        self.exact.push(path.clone());
+        match path.starts_with('/') {
+            true => self.add_absolute(Some(path)),
+            false => self.add_relative(Some(path)),
+        }
+    }
+
     pub(super) fn add_relative(&mut self, path: Option<String>) {
         self.relative.extend(path.filter(|path| !path.is_empty()));
     }
@@ -38,6 +53,7 @@ impl ParentNames {
                 names.push(name);
             }
         };
+        self.exact.iter().cloned().for_each(&mut add);
         for path in &self.relative {
             add(components(path).join("/"));
         }

@@ -2,7 +2,7 @@
 //!
 //! Source: QEMU's docs/interop/qed_spec.rst.
 
-use super::chain::{Backing, Behind, Opened};
+use super::chain::{Backing, Behind, Body, Opened};
 use super::fields::{Fields, lies_within};
 use super::image_file::ImageFile;
 use super::layer::{BlockMap, Meaning, Shape};
@@ -153,5 +153,5 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
         parent: behind.name(),
         is_dirty: map.features & NEEDS_CHECK != 0,
     };
-    Ok(Opened { map: Box::new(map), info, behind, identity: [0; 16], note: None })
+    Ok(Opened { body: Body::Map(Box::new(map)), info, behind, identity: [0; 16], note: None })
 }

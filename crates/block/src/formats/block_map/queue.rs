@@ -1,6 +1,7 @@
 //! Requests to an image, which all read.
 
 use super::image::Place;
+use super::unpacker::UnpackJob;
 use super::worker::{Job, Task, Worker};
 use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
 use crate::{MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError, Segment};
@@ -11,6 +12,12 @@ use std::sync::Arc;
 /// What was looked up may be put away before the request is there to see it, but hardly this often; then the worker
 /// carries it out.
 const WAITS_MAX: u32 = 4;
+
+/// Requests that the rings of all files together carry for each of the queue's.
+const RINGS_SHARE: usize = 8;
+
+/// Requests that one ring carries at least.
+const RING_DEPTH_MIN: usize = 16;
 
 /// How requests to an image come apart.
 pub(super) struct BlockMapSplit {
@@ -44,7 +51,10 @@ impl BlockMapSplit {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
         }
         let depth = depth.min(QUEUE_DEPTH_MAX);
-        let queues = worker.image().below().iter().map(|disk| disk.open_queue(memory, depth));
+        let below = worker.image().below();
+        // A request is mostly in one file.
+        let ring_depth = (depth * RINGS_SHARE / below.len().max(1)).max(RING_DEPTH_MIN).min(depth);
+        let queues = below.iter().map(|disk| disk.open_queue(memory, ring_depth));
         let scatter = Scatter::new(queues.collect::<io::Result<_>>()?, depth)?;
         let split = Self {
             parked: (0..scatter.depth()).map(|_| None).collect(),
@@ -135,8 +145,15 @@ impl BlockMapSplit {
                 self.lend(scatter, slot, task);
                 Ok(())
             }
+            Place::Compressed { block, skip_bytes } => {
+                let (segments, memory) = (segments.to_vec(), Arc::clone(&self.memory));
+                let returns = scatter.lend(slot);
+                self.worker.unpack(UnpackJob { block, skip_bytes, segments, slot, memory, returns });
+                Ok(())
+            }
             Place::Zeros if segments.iter().all(|&segment| self.memory.zero(segment)) => Ok(()),
             Place::Zeros => Err(RequestError::BadSegment),
+            Place::Forbidden => Err(RequestError::Os(libc::EACCES)),
             Place::Nowhere | Place::Unknown => Err(RequestError::Os(libc::EIO)),
         };
         self.piece = piece;

@@ -6,13 +6,14 @@ mod samples;
 use super::image::{Image, Place};
 use super::image_file::ImageFile;
 use super::layer::{BlockMap, Layer, Meaning, SLICE_WORDS, Shape, SliceBuffer};
+use super::level::{Level, Storage};
 use super::queue::BlockMapSplit;
 use super::worker::Worker;
 use super::{BlockMapDisk, BlockMapFormat};
 use crate::specification::{DiskSpecification, OpenContext, OpenError, SessionSpecification};
 use crate::{
     AllowedDirectories, Completion, Disk, Engine, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap,
-    Operation, Queue, Request, SEGMENTS_MAX, Segment,
+    Operation, Qcow2MappingKind, Queue, Request, SEGMENTS_MAX, Segment,
 };
 use samples::vhdx_image::VhdxImage;
 use std::fs::{self, File};
@@ -85,7 +86,8 @@ fn identity(file: File, blocks: u64) -> (Image, Arc<Gate>) {
     let options = FileOptions { read_only: true, engine: Engine::Threads, ..FileOptions::default() };
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::from_file(file, &options).unwrap());
     let geometry = Geometry { capacity_bytes: blocks * BLOCK_BYTES, segments_max: SEGMENTS_MAX, ..disk.geometry() };
-    (Image::new(vec![layer], vec![disk], None, geometry, 0), gate)
+    let level = Level::new([(blocks * BLOCK_BYTES, Storage::Mapped { layer: 0 })]);
+    (Image::new((vec![level], vec![layer]), (vec![disk], vec!["image".into()]), None, geometry, 0), gate)
 }
 
 fn push(queue: &mut dyn Queue, offset_bytes: u64) {

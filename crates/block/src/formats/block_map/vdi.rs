@@ -3,7 +3,7 @@
 //! Sources: VirtualBox's manual on the format ("All about VDIs", its forum's topic 8046) and QEMU's block/vdi.c for
 //! what it makes and takes.
 
-use super::chain::{Behind, Opened};
+use super::chain::{Behind, Body, Opened};
 use super::fields::{Fields, lies_within};
 use super::image_file::ImageFile;
 use super::layer::{BlockMap, Meaning, Shape};
@@ -101,7 +101,7 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
         parent: None,
         is_dirty: false,
     };
-    Ok(Opened { map: Box::new(map), info, behind: Behind::Nothing, identity: [0; 16], note: None })
+    Ok(Opened { body: Body::Map(Box::new(map)), info, behind: Behind::Nothing, identity: [0; 16], note: None })
 }
 
 impl BlockMap for VdiMap {

@@ -14,7 +14,7 @@ mod parent;
 
 use super::BlockMapInfo;
 use super::ImageError;
-use super::chain::{Behind, Opened};
+use super::chain::{Behind, Body, Opened};
 use super::fields::{Fields, lies_within};
 use super::image_file::ImageFile;
 use super::layer::{BlockMap, Meaning, SLICE_WORDS, Shape};
@@ -173,7 +173,13 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
             return Err(file.unusable(format!("is damaged: its disk of {size_bytes} bytes is not all in the file")));
         }
         let info = BlockMapInfo { size_bytes, block_bytes: None, subformat: "fixed", parent: None, is_dirty: false };
-        return Ok(Opened { map: Box::new(Fixed { size_bytes }), info, behind: Behind::Nothing, identity, note });
+        return Ok(Opened {
+            body: Body::Map(Box::new(Fixed { size_bytes })),
+            info,
+            behind: Behind::Nothing,
+            identity,
+            note,
+        });
     }
     let bytes = file.read_up_to(footer.header_offset, HEADER_BYTES)?;
     let header = Header::parse(&bytes, size_bytes, file.length_bytes()).map_err(|problem| file.unusable(problem))?;
@@ -196,5 +202,5 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
         parent: behind.name(),
         is_dirty: false,
     };
-    Ok(Opened { map: Box::new(map), info, behind, identity, note })
+    Ok(Opened { body: Body::Map(Box::new(map)), info, behind, identity, note })
 }

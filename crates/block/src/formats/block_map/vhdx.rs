@@ -14,7 +14,7 @@ mod parent;
 
 use super::BlockMapInfo;
 use super::ImageError;
-use super::chain::{Behind, Opened};
+use super::chain::{Behind, Body, Opened};
 use super::fields::lies_within;
 use super::image_file::ImageFile;
 use super::layer::{BlockMap, Meaning, Shape};
@@ -150,5 +150,5 @@ pub(super) fn read(file: &mut ImageFile) -> Result<Opened, ImageError> {
     let note = replayed.then(|| "it was not closed: what its log holds is read, and stays there".to_owned());
     let own = vec![(0, HEADERS_BYTES), regions.table, regions.metadata, header.log];
     let identity = header.data_write_id;
-    Ok(Opened { map: Box::new(Table { metadata, table_offset, own }), info, behind, identity, note })
+    Ok(Opened { body: Body::Map(Box::new(Table { metadata, table_offset, own })), info, behind, identity, note })
 }

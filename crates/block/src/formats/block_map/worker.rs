@@ -1,9 +1,11 @@
 //! The one thread of an image, which reads tables that are not in memory, so that only those requests wait for them
-//! that need them.
+//! that need them. Compressed blocks have threads of their own: [`Readers`].
 
 use super::image::{Image, Place};
 use super::layer::SliceBuffer;
+use super::unpacker::{UnpackJob, Unpacker};
 use crate::formats::inbox::Inbox;
+use crate::formats::readers::Readers;
 use crate::formats::scatter::{Cutter, Returns, copy_to, errno_of};
 use crate::{MemoryMap, RequestError, Segment, read_bytes};
 use std::io;
@@ -33,21 +35,24 @@ pub(super) enum Task {
 #[derive(Debug)]
 pub(super) struct Worker {
     shared: Arc<Shared>,
+    readers: Readers<UnpackJob>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    image: Image,
+    image: Arc<Image>,
     inbox: Inbox<Job>,
 }
 
 impl Worker {
     pub(super) fn start(image: Image) -> io::Result<Self> {
+        let image = Arc::new(image);
+        let readers = Readers::new(Arc::clone(&image), "block map unpack");
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let working = Arc::clone(&shared);
         let thread = thread::Builder::new().name("block map".into()).spawn(move || working.run())?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, readers, thread: Some(thread) })
     }
 
     pub(super) fn image(&self) -> &Image {
@@ -56,6 +61,11 @@ impl Worker {
 
     pub(super) fn take(&self, job: Job) {
         self.shared.inbox.put(job);
+    }
+
+    /// Reads a part of a compressed block.
+    pub(super) fn unpack(&self, job: UnpackJob) {
+        self.readers.take(job);
     }
 }
 
@@ -72,6 +82,7 @@ impl Drop for Worker {
 impl Shared {
     fn run(&self) {
         let mut buffer = Box::new(SliceBuffer::new());
+        let mut unpacker = Unpacker::default();
         while let Some(Job { task, slot, memory, returns }) = self.inbox.next() {
             match task {
                 Task::LookUp { range } => match self.image.look_up(range, &mut buffer) {
@@ -79,7 +90,7 @@ impl Shared {
                     Err(error) => returns.post(slot, Err(errno_of(&error))),
                 },
                 Task::Read { offset_bytes, segments } => {
-                    returns.post(slot, self.read(offset_bytes, &segments, &memory, &mut buffer));
+                    returns.post(slot, self.read(offset_bytes, &segments, &memory, (&mut buffer, &mut unpacker)));
                 }
             }
         }
@@ -90,7 +101,7 @@ impl Shared {
         offset_bytes: u64,
         segments: &[Segment],
         memory: &MemoryMap,
-        buffer: &mut SliceBuffer,
+        (buffer, unpacker): (&mut SliceBuffer, &mut Unpacker),
     ) -> Result<(), RequestError> {
         let length_bytes: u64 = segments.iter().map(|segment| u64::from(segment.length_bytes)).sum();
         let (mut at, end) = (offset_bytes, offset_bytes.saturating_add(length_bytes));
@@ -112,8 +123,13 @@ impl Shared {
                     read.map_err(|error| errno_of(&error))?;
                     copy_to(memory, &piece, &bytes)?;
                 }
+                Place::Compressed { block, skip_bytes } => {
+                    let whole = unpacker.block(&self.image, block).map_err(|error| errno_of(&error))?;
+                    copy_to(memory, &piece, whole.get(skip_bytes as usize..).unwrap_or_default())?;
+                }
                 Place::Zeros if piece.iter().all(|&segment| memory.zero(segment)) => {}
                 Place::Zeros => return Err(RequestError::BadSegment),
+                Place::Forbidden => return Err(RequestError::Os(libc::EACCES)),
                 Place::Nowhere | Place::Unknown => return Err(RequestError::Os(libc::EIO)),
             }
             at += length_bytes;

@@ -4,41 +4,46 @@ use super::SECTOR_BYTES;
 
 /// Longest descriptor: VMware's own tools keep embedded ones within 20 sectors; a twoGbMaxExtentFlat disk of 2 TiB has
 /// 60 KiB.
-pub(super) const DESCRIPTOR_MAX_BYTES: usize = 256 << 10;
+pub(in crate::formats) const DESCRIPTOR_MAX_BYTES: usize = 256 << 10;
 
 /// Most extents: 2 TiB in pieces of 2 GiB.
-pub(super) const EXTENTS_MAX: usize = 1024;
+pub(in crate::formats) const EXTENTS_MAX: usize = 1024;
+
+/// What extents are called. VMFS is a flat one on VMware's own file system.
+const KINDS: [&str; 6] = ["FLAT", "VMFS", "ZERO", "SPARSE", "VMFSSPARSE", "SESPARSE"];
 
 /// Most bytes of a disk: what a signed offset holds, less what rounding may add.
 const DISK_MAX_BYTES: u64 = (1 << 62) - 1;
 
 /// What is said of a disk that depends on no other.
-const NO_PARENT: u32 = u32::MAX;
+pub(in crate::formats) const NO_PARENT: u32 = u32::MAX;
 
-/// What a descriptor says, as far as flat disks go.
+/// What a descriptor says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Descriptor {
+pub(in crate::formats) struct Descriptor {
     /// Numbers of its contents and of its parent's, and what VMware calls the type; as far as they are said.
-    pub(super) cid: u32,
-    pub(super) parent_cid: u32,
-    pub(super) create_type: String,
-    /// In the order in which they make up the disk; none is empty, and there is at least one.
-    pub(super) extents: Vec<ExtentLine>,
+    pub(in crate::formats) cid: u32,
+    pub(in crate::formats) parent_cid: u32,
+    pub(in crate::formats) create_type: String,
+    /// What it calls the disk that it depends on.
+    pub(in crate::formats) parent: Option<String>,
+    /// In the order in which they make up the disk; none is empty.
+    pub(in crate::formats) extents: Vec<ExtentLine>,
 }
 
 /// One extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ExtentLine {
-    pub(super) access: ExtentAccess,
-    pub(super) length_bytes: u64,
-    /// FLAT, VMFS or ZERO.
-    pub(super) kind: &'static str,
-    pub(super) storage: Storage,
+pub(in crate::formats) struct ExtentLine {
+    pub(in crate::formats) access: ExtentAccess,
+    pub(in crate::formats) length_bytes: u64,
+    /// One of [`KINDS`].
+    pub(in crate::formats) kind: &'static str,
+    pub(in crate::formats) storage: Storage,
 }
 
 /// What may be done with an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ExtentAccess {
+pub(in crate::formats) enum ExtentAccess {
     ReadWrite,
     ReadOnly,
     None,
@@ -46,58 +51,101 @@ pub(super) enum ExtentAccess {
 
 /// Where an extent's bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Storage {
+pub(in crate::formats) enum Storage {
     /// In a file or device, from an offset on.
     Flat { name: String, offset_bytes: u64 },
+    /// In the grains of a file that has a header of its own.
+    Grains { name: String },
     /// Nowhere: they are zeros.
     Zero,
 }
 
 impl Descriptor {
-    /// Parses the whole text. The error goes on after the image's path.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        if bytes.starts_with(b"KDMV") || bytes.starts_with(b"COWD") {
-            return Err("is a sparse VMDK, and only flat ones are supported: convert it with `qemu-img convert`".into());
-        }
+    /// Parses the whole text of a file. The error goes on after the image's path.
+    pub(in crate::formats) fn parse(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() > DESCRIPTOR_MAX_BYTES {
             return Err(format!("is no VMDK descriptor: those have at most {DESCRIPTOR_MAX_BYTES} bytes"));
         }
         let text = std::str::from_utf8(bytes).map_err(|_| "is no VMDK descriptor: it is not text")?;
         // Some writers pad the text with NULs to whole sectors.
-        let text = text.trim_end_matches('\0');
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let mut lines = lines_of(text.trim_end_matches('\0'));
         if !lines.next().is_some_and(|line| line.eq_ignore_ascii_case("# Disk DescriptorFile")) {
             return Err("is no VMDK descriptor: it does not begin with `# Disk DescriptorFile`".into());
         }
-        let (mut cid, mut parent_cid, mut create_type) = (0, NO_PARENT, String::new());
-        let mut extents = Vec::new();
+        let mut read = Self::default();
         let mut disk_bytes = 0_u64;
         for line in lines {
-            if let Some((key, value)) = key_and_value(line) {
-                let number = || u32::from_str_radix(value, 16).unwrap_or(0);
-                match key.as_str() {
-                    "cid" => cid = number(),
-                    "parentcid" => parent_cid = number(),
-                    "createtype" => create_type = shown(value),
-                    _ => {}
-                }
-            }
+            read.set(line)?;
             if let Some(extent) = line_of_extent(line)? {
                 disk_bytes = disk_bytes
                     .checked_add(extent.length_bytes)
                     .filter(|&bytes| bytes <= DISK_MAX_BYTES)
                     .ok_or("is a VMDK of an absurd size")?;
-                extents.push(extent);
+                read.extents.push(extent);
             }
-            if extents.len() > EXTENTS_MAX {
+            if read.extents.len() > EXTENTS_MAX {
                 return Err(format!("is a VMDK of more than {EXTENTS_MAX} extents"));
             }
         }
-        if extents.is_empty() {
+        if read.extents.is_empty() {
             return Err("is a VMDK without any extent".into());
         }
-        Ok(Self { cid, parent_cid, create_type, extents })
+        read.checked()
     }
+
+    /// Of the text within a file of grains, only what is behind the image matters: the extent is the file itself.
+    pub(in crate::formats) fn parse_embedded(bytes: &[u8]) -> Result<Self, String> {
+        let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+        let mut read = Self::default();
+        for line in lines_of(&String::from_utf8_lossy(text)) {
+            read.set(line)?;
+        }
+        read.checked()
+    }
+
+    /// Whether its files have nothing but the disk's bytes, and nothing is behind them.
+    pub(in crate::formats) fn is_flat(&self) -> bool {
+        let has_grains = |extent: &ExtentLine| matches!(extent.storage, Storage::Grains { .. });
+        !self.depends_on_another() && !self.extents.iter().any(has_grains)
+    }
+
+    pub(in crate::formats) fn depends_on_another(&self) -> bool {
+        self.parent_cid != NO_PARENT
+    }
+
+    /// Takes what a line says, if it is a setting.
+    fn set(&mut self, line: &str) -> Result<(), String> {
+        let Some((key, value)) = key_and_value(line) else { return Ok(()) };
+        let number = || u32::from_str_radix(value, 16);
+        match key.as_str() {
+            "cid" => self.cid = number().unwrap_or(0),
+            "parentcid" => {
+                let bad = |_| format!("has a parentCID that is no number: `{}`", shown(value));
+                self.parent_cid = number().map_err(bad)?;
+            }
+            "createtype" => self.create_type = shown(value),
+            "parentfilenamehint" => self.parent = Some(value.to_owned()).filter(|name| !name.is_empty()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn checked(self) -> Result<Self, String> {
+        match self.depends_on_another() && self.parent.is_none() {
+            true => Err("is a VMDK that depends on a parent, and does not say which (parentFileNameHint)".into()),
+            false => Ok(self),
+        }
+    }
+}
+
+impl Default for Descriptor {
+    fn default() -> Self {
+        Self { cid: 0, parent_cid: NO_PARENT, create_type: String::new(), parent: None, extents: Vec::new() }
+    }
+}
+
+fn lines_of(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty())
 }
 
 /// The extent that a line describes; `None` for a line that describes none.
@@ -117,23 +165,31 @@ fn line_of_extent(line: &str) -> Result<Option<ExtentLine>, String> {
     let length_bytes = bytes_of_sectors(sectors).filter(|&bytes| bytes > 0).ok_or_else(bad)?;
     let rest = rest.trim_start();
     let (kind, rest) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    // VMFS is what VMware calls a flat extent on its own file system.
-    let Some(&kind) = ["FLAT", "VMFS", "ZERO"].iter().find(|known| **known == kind) else {
-        let kind = shown(kind);
-        return Err(format!("has an extent of the kind `{kind}`: only FLAT, VMFS and ZERO are supported"));
+    let Some(&kind) = KINDS.iter().find(|known| **known == kind) else {
+        let (kind, (last, others)) = (shown(kind), KINDS.split_last().unwrap_or((&"", &[])));
+        return Err(format!("has an extent of the kind `{kind}`: only {} and {last} are supported", others.join(", ")));
     };
-    let storage = if kind == "ZERO" { Storage::Zero } else { flat(rest.trim_start()).ok_or_else(bad)? };
+    let storage = match kind {
+        "ZERO" => Storage::Zero,
+        "FLAT" | "VMFS" => flat(rest.trim_start()).ok_or_else(bad)?,
+        _ => Storage::Grains { name: quoted(rest.trim_start()).ok_or_else(bad)?.0.to_owned() },
+    };
     Ok(Some(ExtentLine { access, length_bytes, kind, storage }))
 }
 
 /// `"NAME" [OFFSET [MORE]]`; raw disks of VMware say which partition and device follows, which we need not know.
 fn flat(rest: &str) -> Option<Storage> {
-    let (name, rest) = rest.strip_prefix('"')?.split_once('"')?;
+    let (name, rest) = quoted(rest)?;
     let offset_bytes = match rest.split_whitespace().next() {
         Some(sectors) => bytes_of_sectors(sectors)?,
         None => 0,
     };
-    (!name.is_empty()).then(|| Storage::Flat { name: name.to_owned(), offset_bytes })
+    Some(Storage::Flat { name: name.to_owned(), offset_bytes })
+}
+
+/// A name between quotation marks, and what follows.
+fn quoted(rest: &str) -> Option<(&str, &str)> {
+    rest.strip_prefix('"')?.split_once('"').filter(|(name, _)| !name.is_empty())
 }
 
 fn bytes_of_sectors(sectors: &str) -> Option<u64> {
@@ -155,9 +211,6 @@ fn setting(line: &str) -> Result<(), String> {
     match key.as_str() {
         "version" if !matches!(value, "1" | "2" | "3") => {
             Err(format!("is a VMDK of version {}, and only 1 to 3 are supported", shown(value)))
-        }
-        "parentcid" if !value.eq_ignore_ascii_case("ffffffff") => {
-            Err("is a VMDK that depends on a parent, which is not supported".into())
         }
         "encoding" if !matches!(value.to_ascii_lowercase().as_str(), "utf-8" | "us-ascii" | "windows-1252") => {
             Err(format!("is a VMDK in the encoding {}: save it as UTF-8", shown(value)))

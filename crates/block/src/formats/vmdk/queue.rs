@@ -1,6 +1,7 @@
 //! Requests to a VMDK, split where its pieces meet.
 
-use super::{ExtentAccess, Shape};
+use super::descriptor::ExtentAccess;
+use super::flat::Shape;
 use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
 use crate::{Disk, FileDisk, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError, Segment};
 use std::io;

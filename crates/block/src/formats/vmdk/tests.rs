@@ -20,7 +20,13 @@ fn what_vmware_and_virtualbox_write_is_understood() {
     ];
     assert_eq!(
         Descriptor::parse(text.as_bytes()),
-        Ok(Descriptor { cid: 0x3a2b, parent_cid: u32::MAX, create_type: "fullDevice".into(), extents: wanted })
+        Ok(Descriptor {
+            cid: 0x3a2b,
+            parent_cid: u32::MAX,
+            create_type: "fullDevice".into(),
+            parent: None,
+            extents: wanted
+        })
     );
 }
 

@@ -9,8 +9,8 @@ use crate::specification::opening::{OnBackend, OpenContext, OpenError};
 use crate::specification::settings::Settings;
 use crate::specification::written::{escaped, flag, key};
 use crate::{
-    AllowedDirectories, BlockMapDisk, Disk, Engine, FileDisk, FileOptions, ForeignJournal, FoundJournal, OpenedFile,
-    Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, Disk, Engine, FileDisk, FileOptions, ForeignJournal,
+    FoundJournal, OpenedFile, Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
 };
 use std::fmt;
 use std::io;
@@ -250,7 +250,7 @@ impl FileSpecification {
                 let own = disk.permissions();
                 on(Arc::new(disk), own)
             }
-            Format::Vmdk => {
+            Format::BlockMap(BlockMapFormat::Vmdk) if VmdkDisk::is_for(&handle) => {
                 let disk = VmdkDisk::open_in(&handle, &self.path, options, &allowed()?)?;
                 let own = disk.permissions();
                 on(Arc::new(disk), own)

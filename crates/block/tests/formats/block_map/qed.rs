@@ -42,7 +42,7 @@ fn what_is_behind_an_image_shows() {
     for (base, format) in [("base.img", "raw"), ("base", "raw"), ("base.qcow2", "qcow2"), ("base.qed", "qed")] {
         let wanted = overlay(&path, base, format, &bytes);
         let disk = open(&path.join("image"), QED);
-        let mapping = disk.map(2 * MIB..9 * MIB).unwrap();
+        let (mapping, _) = disk.map(2 * MIB..9 * MIB).unwrap();
         assert_eq!(mapping.depth, 1, "{base}");
         assert!(matches!(mapping.kind, Qcow2MappingKind::Data { .. }));
         assert_eq!(disk.files().nth(1), Some(&*path.join(base)));

@@ -116,7 +116,7 @@ fn a_difference_shows_its_parent_where_it_has_nothing() {
         let (_, wanted) = pair(&path, locators, name);
         let disk = open(&file, VHD);
         assert_eq!(disk.files().collect::<Vec<_>>().len(), 2);
-        let mapping = disk.map(65536 + 512..disk.geometry().capacity_bytes).unwrap();
+        let (mapping, _) = disk.map(65536 + 512..disk.geometry().capacity_bytes).unwrap();
         assert_eq!((mapping.depth, mapping.length_bytes), (1, 4 * 512));
         assert!(matches!(mapping.kind, Qcow2MappingKind::Data { .. }));
         holds(disk, &wanted);

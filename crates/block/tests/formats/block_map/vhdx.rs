@@ -58,7 +58,7 @@ fn what_is_made_here_is_what_qemu_reads() {
         let image = VhdxImage { blocks, sector_bytes, ..VhdxImage::new(5 * MIB - 4096, BLOCK) };
         fs::write(&file, image.bytes()).unwrap();
         let disk = open(&file, VHDX);
-        let mapping = disk.map(3 * MIB..4 * MIB).unwrap();
+        let (mapping, _) = disk.map(3 * MIB..4 * MIB).unwrap();
         assert_eq!(mapping.kind, Qcow2MappingKind::Data { offset_bytes: 4 * MIB });
         let wanted = [data(2), vec![0; 2 * BLOCK], data(1), vec![0; BLOCK - 4096]].concat();
         holds(disk, &wanted);
@@ -122,7 +122,7 @@ fn a_difference_shows_its_parent_where_it_has_nothing() {
         let (_, wanted) = pair(&path, sector_bytes, entries);
         let disk = open(&file, VHDX);
         assert_eq!(disk.files().count(), 2);
-        let mapping = disk.map(MIB + 1024 * 4..disk.geometry().capacity_bytes).unwrap();
+        let (mapping, _) = disk.map(MIB + 1024 * 4..disk.geometry().capacity_bytes).unwrap();
         assert_eq!(mapping.depth, 1);
         holds(disk, &wanted);
     }

@@ -4,8 +4,8 @@ use super::shut_in::shut_in;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
 use blockyard_block::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, CheckReport, FileOptions, OpenedFile, Qcow2Check, Repair, shown,
-    size,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, CheckReport, Disk, FileOptions, OpenedFile, Qcow2Check, Repair,
+    VmdkInfo, shown, size,
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -88,7 +88,6 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     }
     match format {
         Format::Raw => raw(args, &named, &file),
-        Format::Vmdk => vmdk(args, &named, &file),
         Format::Qcow2 => qcow2(args, &named, &file),
         Format::BlockMap(of) => block_map(args, &named, &file, of),
     }
@@ -113,22 +112,10 @@ fn length_bytes(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) 
     Ok(open_disk(named, &access)?.length_bytes)
 }
 
-fn vmdk(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<()> {
-    let capacity_bytes = length_bytes(args, named, file)?;
-    let filename = file.path();
-    let said = Said { filename, format: "vmdk", report: CheckReport::default() };
-    if !args.quiet && !args.json {
-        print(&format!(
-            "{}: {} in files that are there and long enough",
-            shown(filename),
-            size::human(capacity_bytes)
-        ))?;
-    }
-    said.tell(args)
-}
-
 fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, format: BlockMapFormat) -> Result<()> {
-    if args.repair.is_some() {
+    // In a flat VMDK, there is nothing to repair.
+    let is_flat = format == BlockMapFormat::Vmdk && VmdkInfo::of(file).is_ok_and(|info| info.is_flat());
+    if args.repair.is_some() && !is_flat {
         bail!("{}: {} images are only read, so nothing in them is repaired", shown(file.path()), format.name());
     }
     let options = FileOptions { read_only: true, ..FileOptions::default() };
@@ -136,6 +123,10 @@ fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, for
     let disk = BlockMapDisk::open_in(handle, file.path(), format, &options, &allowed)?;
     shut_in(&[named], Vec::new(), 1)?;
     let mut lines = Lines::of(args);
+    if format == BlockMapFormat::Vmdk && !args.quiet && !args.json {
+        let length = size::human(disk.geometry().capacity_bytes);
+        print(&format!("{}: {length} in files that are there and long enough", shown(file.path())))?;
+    }
     let report = disk.check(&mut |line| lines.say(line))?;
     lines.end();
     Said { filename: file.path(), format: Format::BlockMap(format).word(), report }.tell(args)

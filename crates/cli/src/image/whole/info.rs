@@ -125,7 +125,8 @@ impl Report {
             virtual_size: virtual_bytes,
             actual_size: storage_bytes,
             dirty_flag: qcow2.as_ref().is_some_and(|info| info.is_dirty)
-                || block_map.as_ref().is_some_and(|info| info.is_dirty),
+                || block_map.as_ref().is_some_and(|info| info.is_dirty)
+                || vmdk.as_ref().is_some_and(|info| info.is_dirty),
             qcow2: qcow2.map(|info| Qcow2Report::of(file.as_deref(), info)),
             vmdk: vmdk.map(|info| VmdkReport::of(file.as_deref(), info)),
             block_map: block_map.map(|info| BlockMapReport::of(format, info)),

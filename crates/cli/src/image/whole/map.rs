@@ -93,15 +93,24 @@ impl<W: Write> Printer<'_, W> {
         let Some(offset) = entry.offset_bytes else {
             bail!("the image has compressed clusters, which have no place of their own: add --json");
         };
-        let file = self.files.get(entry.depth).map_or_else(String::new, |file| printable(file));
+        let file = self.files.get(entry.file).map_or_else(String::new, |file| printable(file));
         let hexadecimal = |number: u64| if number == 0 { "0".to_owned() } else { format!("{number:#x}") };
         let [start, length, offset] = [entry.start_bytes, entry.length_bytes, offset].map(hexadecimal);
         Ok(writeln!(self.output, "{start:<16}{length:<16}{offset:<16}{file}").map_err(OutputError)?)
     }
 
     fn json(&mut self, entry: &MapEntry) -> io::Result<()> {
-        let MapEntry { start_bytes, length_bytes, depth, is_present, is_zero, has_data, is_compressed, offset_bytes } =
-            entry;
+        let MapEntry {
+            start_bytes,
+            length_bytes,
+            depth,
+            is_present,
+            is_zero,
+            has_data,
+            is_compressed,
+            offset_bytes,
+            ..
+        } = entry;
         let comma = if std::mem::replace(&mut self.is_first, false) { "" } else { ",\n" };
         write!(
             self.output,

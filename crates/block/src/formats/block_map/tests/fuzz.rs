@@ -172,6 +172,10 @@ fn use_it(path: &Path, format: BlockMapFormat) {
     // A disk may claim to be large; a few steps are enough.
     let (mut at, mut is_whole) = (0, true);
     for _ in 0..64 {
+        // What is compressed is known when it is read.
+        if let Ok((mapping, _)) = disk.map(at..capacity_bytes) {
+            is_whole &= mapping.kind != Qcow2MappingKind::Compressed;
+        }
         let Ok(Extent { offset_bytes, length_bytes, .. }) = disk.extents(at..capacity_bytes) else {
             is_whole = false;
             break;
@@ -184,7 +188,7 @@ fn use_it(path: &Path, format: BlockMapFormat) {
         }
     }
     for offset in [0, capacity_bytes / 2, capacity_bytes - 512] {
-        if let Ok(mapping) = disk.map(offset..capacity_bytes) {
+        if let Ok((mapping, _)) = disk.map(offset..capacity_bytes) {
             assert!(mapping.length_bytes > 0 && mapping.length_bytes <= capacity_bytes - offset);
         }
     }
@@ -208,11 +212,16 @@ fn use_it(path: &Path, format: BlockMapFormat) {
     }
 }
 
+fn vmdks() -> [Sample; 4] {
+    [samples::vmdk(), samples::vmdk_stream(), samples::vmdk_cowd(), samples::vmdk_se()]
+}
+
 /// With what samples are differences from.
 fn directory() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("base"), samples::vhd_base().bytes).unwrap();
     fs::write(directory.path().join("base.vhdx"), samples::vhdx_base().bytes).unwrap();
+    fs::write(directory.path().join("base.vmdk"), samples::vmdk_base().bytes).unwrap();
     directory
 }
 
@@ -221,7 +230,7 @@ fn samples_are_in_order() {
     let vhds = [samples::vhd_base(), samples::vhd()];
     let vhdxs = [samples::vhdx_base(), samples::vhdx()];
     let all = [samples::vdi(), samples::qed(), samples::parallels()].into_iter().chain(vhds).chain(vhdxs);
-    for sample in all {
+    for sample in all.chain(vmdks()).chain([samples::vmdk_base()]) {
         let directory = directory();
         let path = directory.path().join("image");
         fs::write(&path, &sample.bytes).unwrap();
@@ -239,7 +248,7 @@ fn samples_are_in_order() {
 #[test]
 fn numbers_at_their_ends_are_refused_or_mean_something() {
     let samples = [samples::vdi(), samples::vhd(), samples::vhd_base(), samples::vhdx(), samples::qed()];
-    for sample in samples.into_iter().chain([samples::parallels()]) {
+    for sample in samples.into_iter().chain([samples::parallels()]).chain(vmdks()) {
         let fields = sample.fields.len() as u8;
         let mut spoiler = Spoiler::of(sample);
         for (index, number) in (0..fields).flat_map(|index| [0, 1, u64::MAX - 1, u64::MAX].map(|end| (index, end))) {
@@ -286,6 +295,38 @@ fn fuzz_a_spoiled_qed_neither_panics_nor_hangs() {
 #[test]
 fn fuzz_a_spoiled_parallels_neither_panics_nor_hangs() {
     let spoiler = Mutex::new(Spoiler::of(samples::parallels()));
+    blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(is_mended, spoils)| {
+        spoiler.lock().unwrap_or_else(PoisonError::into_inner).spoil(spoils, *is_mended);
+    });
+}
+
+#[test]
+fn fuzz_a_spoiled_vmdk_neither_panics_nor_hangs() {
+    let spoiler = Mutex::new(Spoiler::of(samples::vmdk()));
+    blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(is_mended, spoils)| {
+        spoiler.lock().unwrap_or_else(PoisonError::into_inner).spoil(spoils, *is_mended);
+    });
+}
+
+#[test]
+fn fuzz_a_spoiled_compressed_vmdk_neither_panics_nor_hangs() {
+    let spoiler = Mutex::new(Spoiler::of(samples::vmdk_stream()));
+    blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(is_mended, spoils)| {
+        spoiler.lock().unwrap_or_else(PoisonError::into_inner).spoil(spoils, *is_mended);
+    });
+}
+
+#[test]
+fn fuzz_a_spoiled_vmdk_of_esx_neither_panics_nor_hangs() {
+    let spoiler = Mutex::new(Spoiler::of(samples::vmdk_cowd()));
+    blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(is_mended, spoils)| {
+        spoiler.lock().unwrap_or_else(PoisonError::into_inner).spoil(spoils, *is_mended);
+    });
+}
+
+#[test]
+fn fuzz_a_spoiled_space_efficient_vmdk_neither_panics_nor_hangs() {
+    let spoiler = Mutex::new(Spoiler::of(samples::vmdk_se()));
     blockyard_fuzz::check!(500).with_type::<Input>().for_each(|(is_mended, spoils)| {
         spoiler.lock().unwrap_or_else(PoisonError::into_inner).spoil(spoils, *is_mended);
     });

@@ -6,19 +6,23 @@ mod vhd_image;
 #[path = "../../../../tests/formats/block_map/vhdx_image.rs"]
 pub(super) mod vhdx_image;
 
+#[path = "../../../../tests/formats/block_map/vmdk_image.rs"]
+mod vmdk_image;
+
 use super::BlockMapFormat;
 use vhd_image::{Sectors, VhdImage, set_checksum, utf16};
 use vhdx_image::{
     ALL, Change, HEADER_OFFSETS, LOG_OFFSET, LogEntry, METADATA_OFFSET, REGION_TABLE_OFFSETS, TABLE_OFFSET, VhdxImage,
     guid,
 };
+use vmdk_image::{Grain, Kind, VmdkImage, descriptor};
 
 /// An image, and what of it is worth spoiling.
 pub(super) struct Sample {
     pub(super) format: BlockMapFormat,
     pub(super) bytes: Vec<u8>,
     /// Numbers of its headers: where, and how many bytes.
-    pub(super) fields: &'static [(usize, usize)],
+    pub(super) fields: Vec<(usize, usize)>,
     /// Where its table lies, and bytes of an entry.
     pub(super) table: (usize, usize),
     pub(super) is_big_endian: bool,
@@ -75,7 +79,7 @@ pub(super) fn vdi() -> Sample {
     Sample {
         format: BlockMapFormat::Vdi,
         bytes,
-        fields,
+        fields: fields.to_vec(),
         table: (512, 4),
         is_big_endian: false,
         mend: |_| (),
@@ -123,7 +127,7 @@ fn vhd_of(kind: u32) -> Sample {
     };
     let bytes = image.bytes();
     let mended = vec![0, bytes.len() - 512];
-    Sample { format: BlockMapFormat::Vhd, bytes, fields, table, is_big_endian: true, mend, mended }
+    Sample { format: BlockMapFormat::Vhd, bytes, fields: fields.to_vec(), table, is_big_endian: true, mend, mended }
 }
 
 pub(super) fn vhd() -> Sample {
@@ -226,7 +230,15 @@ fn vhdx_of(image: &VhdxImage) -> Sample {
     };
     let table = (if image.log.is_empty() { TABLE_OFFSET } else { LOG_OFFSET + 4096 }, 8);
     let mended = vec![LATER, REGIONS, LOG_OFFSET];
-    Sample { format: BlockMapFormat::Vhdx, bytes: image.bytes(), fields, table, is_big_endian: false, mend, mended }
+    Sample {
+        format: BlockMapFormat::Vhdx,
+        bytes: image.bytes(),
+        fields: fields.to_vec(),
+        table,
+        is_big_endian: false,
+        mend,
+        mended,
+    }
 }
 
 /// 16 clusters of 4 KiB, of which three lie in the file and one is zeros; the first is cut off.
@@ -261,7 +273,15 @@ pub(super) fn qed() -> Sample {
         (4104, 8),
     ];
     let format = BlockMapFormat::Qed;
-    Sample { format, bytes, fields, table: (8192, 8), is_big_endian: false, mend: |_| (), mended: vec![] }
+    Sample {
+        format,
+        bytes,
+        fields: fields.to_vec(),
+        table: (8192, 8),
+        is_big_endian: false,
+        mend: |_| (),
+        mended: vec![],
+    }
 }
 
 /// 16 clusters of 4 KiB, of which three lie in the file.
@@ -277,5 +297,81 @@ pub(super) fn parallels() -> Sample {
     let fields =
         &[(0, 8), (8, 8), (16, 4), (20, 4), (24, 4), (28, 4), (32, 4), (36, 8), (44, 4), (48, 4), (52, 4), (56, 8)];
     let format = BlockMapFormat::Parallels;
-    Sample { format, bytes, fields, table: (64, 4), is_big_endian: false, mend: |_| (), mended: vec![] }
+    Sample {
+        format,
+        bytes,
+        fields: fields.to_vec(),
+        table: (64, 4),
+        is_big_endian: false,
+        mend: |_| (),
+        mended: vec![],
+    }
+}
+
+/// 16 grains, of which some lie in the file and one is zeros where a kind has such.
+fn vmdk_image(kind: Kind) -> VmdkImage {
+    let mut image = VmdkImage::new(kind, 64 << 10);
+    image.grain_bytes = 4096;
+    if matches!(kind, Kind::Hosted | Kind::Stream) {
+        image.table_entries = 128;
+    }
+    for number in [0, 3, 4, 9] {
+        let data = (0..4096).map(|at| (at / 512) as u8 + number as u8 + 1).collect();
+        image.grains.push((number, Grain::Data(data)));
+    }
+    if matches!(kind, Kind::Hosted | Kind::SeSparse) {
+        image.grains.push((6, Grain::Zeros));
+    }
+    image
+}
+
+/// Numbers of a hosted extent's header, which begins at an offset.
+const VMDK_FIELDS: [(usize, usize); 12] =
+    [(4, 4), (8, 4), (12, 8), (20, 8), (28, 8), (36, 8), (44, 4), (48, 8), (56, 8), (72, 1), (73, 4), (77, 2)];
+
+fn sample_of(image: &VmdkImage, fields: Vec<(usize, usize)>, table: (usize, usize)) -> Sample {
+    let (bytes, format) = (image.bytes(), BlockMapFormat::Vmdk);
+    Sample { format, bytes, fields, table, is_big_endian: false, mend: |_| (), mended: vec![] }
+}
+
+/// What [`vmdk`] is a difference from.
+pub(super) fn vmdk_base() -> Sample {
+    let image = VmdkImage { descriptor: descriptor(7, None, ""), ..vmdk_image(Kind::Hosted) };
+    sample_of(&image, VMDK_FIELDS.to_vec(), (4096, 4))
+}
+
+/// A difference with both sets of tables.
+pub(super) fn vmdk() -> Sample {
+    let image = VmdkImage { descriptor: descriptor(1, Some((7, "base.vmdk")), ""), ..vmdk_image(Kind::Hosted) };
+    let mut fields = VMDK_FIELDS.to_vec();
+    // The directories, the redundant one first, and its table.
+    fields.extend([(2560, 4), (3584, 4), (3072, 4)]);
+    sample_of(&image, fields, (4096, 4))
+}
+
+/// Compressed, with its tables and a footer at its end.
+pub(super) fn vmdk_stream() -> Sample {
+    let image = vmdk_image(Kind::Stream);
+    let footer = image.bytes().len() - 1536;
+    let mut fields = VMDK_FIELDS.to_vec();
+    fields.extend(VMDK_FIELDS.map(|(at, width)| (footer + 512 + at, width)));
+    fields.extend([(footer, 8), (footer + 8, 4), (footer + 12, 4), (footer + 1024, 8), (footer + 1036, 4)]);
+    // The directory; the first grain's marker, and what it packs.
+    fields.extend([(footer - 512, 4), (2560, 8), (2568, 4), (2572, 8), (2580, 8)]);
+    sample_of(&image, fields, (footer - 1536, 4))
+}
+
+pub(super) fn vmdk_cowd() -> Sample {
+    let mut fields: Vec<_> = (4..32).step_by(4).map(|at| (at, 4)).collect();
+    fields.push((2048, 4));
+    sample_of(&vmdk_image(Kind::Cowd), fields, (2560, 4))
+}
+
+pub(super) fn vmdk_se() -> Sample {
+    let image = vmdk_image(Kind::SeSparse);
+    let bytes = image.bytes();
+    let place = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize * 512;
+    let mut fields: Vec<_> = (8..208).step_by(8).map(|at| (at, 8)).collect();
+    fields.extend([(place(80), 8), (place(80) + 24, 8), (place(128), 8)]);
+    sample_of(&image, fields, (place(144), 8))
 }

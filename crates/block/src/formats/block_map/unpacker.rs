@@ -1,0 +1,85 @@
+//! Compressed blocks, made whole again.
+
+use super::image::{Image, PackedBlock};
+use super::layer::PACKED_BLOCK_MAX_BYTES;
+use crate::formats::inflate::inflate;
+use crate::formats::readers::ReadJob;
+use crate::formats::scatter::{Returns, copy_to, errno_of};
+use crate::{MemoryMap, RequestError, Segment};
+use flate2::Decompress;
+use std::io;
+use std::sync::Arc;
+
+/// Bytes of blocks that are kept, but one at least: who reads one in small pieces has it unpacked once.
+const KEPT_BYTES: u64 = 1 << 20;
+
+/// What unpacks the blocks of one thread.
+#[derive(Default)]
+pub(super) struct Unpacker {
+    decompress: Option<Decompress>,
+    packed: Vec<u8>,
+    /// Blocks that were asked for lately, the last one first.
+    kept: Vec<(PackedBlock, Vec<u8>)>,
+}
+
+/// A part of a compressed block, for somebody's memory.
+pub(super) struct UnpackJob {
+    pub(super) block: PackedBlock,
+    pub(super) skip_bytes: u64,
+    pub(super) segments: Vec<Segment>,
+    pub(super) slot: u16,
+    pub(super) memory: Arc<MemoryMap>,
+    pub(super) returns: Arc<Returns>,
+}
+
+impl Unpacker {
+    /// What a block holds.
+    ///
+    /// # Errors
+    /// When it cannot be read, or does not become a whole block.
+    pub(super) fn block(&mut self, image: &Image, block: PackedBlock) -> io::Result<&[u8]> {
+        let known = self.kept.iter().position(|(kept, _)| *kept == block);
+        let whole = match known {
+            Some(index) => self.kept.remove(index).1,
+            None => {
+                let is_full = (self.kept.len() as u64 + 1) * block.length_bytes > KEPT_BYTES;
+                let mut whole = if is_full { self.kept.pop().map(|kept| kept.1) } else { None }.unwrap_or_default();
+                self.unpack(image, block, &mut whole)?;
+                whole
+            }
+        };
+        self.kept.insert(0, (block, whole));
+        Ok(self.kept.first().map_or(&[][..], |(_, whole)| whole))
+    }
+
+    fn unpack(&mut self, image: &Image, block: PackedBlock, whole: &mut Vec<u8>) -> io::Result<()> {
+        let layer = image.layer(block.layer).ok_or(io::ErrorKind::InvalidInput)?;
+        // Headers were judged: no packed block is longer.
+        whole.resize(layer.shape.block_bytes.min(PACKED_BLOCK_MAX_BYTES) as usize, 0);
+        layer.load_packed(block.offset_bytes, &mut self.packed)?;
+        let decompress = self.decompress.get_or_insert_with(|| Decompress::new(true));
+        decompress.reset(true);
+        let (length, has_ended) = inflate(decompress, &self.packed, whole);
+        if has_ended && length as u64 >= block.length_bytes {
+            return Ok(());
+        }
+        let offset = block.offset_bytes;
+        Err(layer.file.damaged(format!("the compressed block at {offset} of the file does not become a whole one")))
+    }
+}
+
+impl ReadJob for UnpackJob {
+    type Image = Image;
+    type Reader = Unpacker;
+
+    fn perform(&self, image: &Image, unpacker: &mut Unpacker) {
+        self.returns.post(self.slot, self.read(image, unpacker));
+    }
+}
+
+impl UnpackJob {
+    fn read(&self, image: &Image, unpacker: &mut Unpacker) -> Result<(), RequestError> {
+        let whole = unpacker.block(image, self.block).map_err(|error| errno_of(&error))?;
+        copy_to(&self.memory, &self.segments, whole.get(self.skip_bytes as usize..).unwrap_or_default())
+    }
+}

@@ -1,0 +1,166 @@
+//! VMware's disks with grains: a file of them, with its descriptor in it or none, or a descriptor that names several
+//! files, some of which may be flat.
+//!
+//! Where no grain is there, the disk that the descriptor names as its parent shows, if that still has the number (CID)
+//! that it had.
+//!
+//! Sources: VMware's Virtual Disk Format 5.0, the pages of libvmdk on the format, and what QEMU's block/vmdk.c takes.
+
+mod se_sparse;
+mod sparse;
+
+use super::chain::{Behind, Body, Id, Opened, Parent};
+use super::image_file::ImageFile;
+use super::layer::BlockMap;
+use super::parent_name::ParentNames;
+use super::{BlockMapInfo, ImageError};
+use crate::OpenedFile;
+use crate::formats::VmdkExtent;
+use crate::formats::vmdk::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
+use se_sparse::SeSparseMap;
+use sparse::SparseMap;
+
+const SECTOR_BYTES: u64 = 512;
+
+/// A file with grains.
+struct Grains {
+    map: Box<dyn BlockMap>,
+    /// What the line of a descriptor calls it.
+    kind: &'static str,
+    /// What VMware calls a disk of which this is the only file.
+    create_type: &'static str,
+    is_compressed: bool,
+    /// Whoever wrote to it last has not closed it.
+    is_dirty: bool,
+    note: Option<String>,
+    /// The text in it.
+    descriptor: Descriptor,
+}
+
+/// A VMDK's file.
+enum Contents {
+    Grains(Grains),
+    Descriptor(Descriptor),
+}
+
+impl Contents {
+    fn read(file: &ImageFile) -> Result<Self, ImageError> {
+        let unusable = |problem| file.unusable(problem);
+        let header = file.read_up_to(0, SECTOR_BYTES as usize)?;
+        if header.starts_with(se_sparse::MAGIC) {
+            let map = SeSparseMap::read(file, &header)?;
+            return Ok(Self::Grains(Grains {
+                map: Box::new(map),
+                kind: "SESPARSE",
+                create_type: "seSparse",
+                is_compressed: false,
+                is_dirty: false,
+                note: None,
+                descriptor: Descriptor::default(),
+            }));
+        }
+        if header.starts_with(sparse::COWD_MAGIC) {
+            let map = SparseMap::parse_cowd(&header, file.length_bytes()).map_err(unusable)?;
+            return Ok(Self::Grains(Grains {
+                map: Box::new(map),
+                kind: "VMFSSPARSE",
+                create_type: "vmfsSparse",
+                is_compressed: false,
+                is_dirty: false,
+                note: None,
+                descriptor: Descriptor::default(),
+            }));
+        }
+        if !header.starts_with(sparse::MAGIC) {
+            let text = file.read_up_to(0, DESCRIPTOR_MAX_BYTES + 1)?;
+            return Ok(Self::Descriptor(Descriptor::parse(&text).map_err(unusable)?));
+        }
+        let header = sparse::Header::read(file, &header)?;
+        let text = match header.descriptor {
+            // What is longer than a descriptor can be is no more of one.
+            Some((offset, length)) => file.read_up_to(offset, length.min(DESCRIPTOR_MAX_BYTES as u64) as usize)?,
+            None => Vec::new(),
+        };
+        if header.size_bytes == 0 && header.descriptor.is_some() {
+            let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+            let descriptor = Descriptor::parse(text.get(..end).unwrap_or_default()).map_err(unusable)?;
+            return Ok(Self::Descriptor(descriptor));
+        }
+        let descriptor = Descriptor::parse_embedded(&text).map_err(unusable)?;
+        let (map, note) = SparseMap::of(&header, file.length_bytes()).map_err(unusable)?;
+        let note = note.or_else(|| header.is_dirty.then(|| "it was not closed: what it says is read as it is".into()));
+        Ok(Self::Grains(Grains {
+            map: Box::new(map),
+            kind: "SPARSE",
+            create_type: "monolithicSparse",
+            is_compressed: header.is_compressed,
+            is_dirty: header.is_dirty,
+            note,
+            descriptor,
+        }))
+    }
+}
+
+/// Reads the file of a disk.
+pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
+    let (descriptor, body, info, note) = match Contents::read(file)? {
+        Contents::Grains(Grains { map, kind, is_compressed, is_dirty, note, descriptor, .. }) => {
+            let shape = map.shape();
+            let info = BlockMapInfo {
+                size_bytes: shape.size_bytes,
+                block_bytes: Some(shape.block_bytes),
+                subformat: if is_compressed { "compressed" } else { kind },
+                parent: None,
+                is_dirty,
+            };
+            (descriptor, Body::Map(map), info, note)
+        }
+        Contents::Descriptor(mut descriptor) => {
+            let extents = std::mem::take(&mut descriptor.extents);
+            let size_bytes = extents.iter().map(|extent| extent.length_bytes).sum();
+            let info =
+                BlockMapInfo { size_bytes, block_bytes: None, subformat: "extents", parent: None, is_dirty: false };
+            (descriptor, Body::Extents(extents), info, None)
+        }
+    };
+    let behind = if descriptor.depends_on_another() {
+        let mut names = ParentNames::default();
+        descriptor.parent.into_iter().for_each(|name| names.add_any(name));
+        Behind::Parent(Parent { names, ids: vec![id(descriptor.parent_cid)] })
+    } else {
+        Behind::Nothing
+    };
+    let info = BlockMapInfo { parent: behind.name(), ..info };
+    Ok(Opened { body, info, behind, identity: id(descriptor.cid), note })
+}
+
+/// Reads a file of grains that is an extent of a disk, and what is worth saying of it.
+pub(super) fn read_extent(file: &ImageFile) -> Result<(Box<dyn BlockMap>, Option<String>), ImageError> {
+    match Contents::read(file)? {
+        Contents::Grains(Grains { map, note, .. }) => Ok((map, note)),
+        Contents::Descriptor(_) => Err(file.unusable("is a descriptor, and not the file of grains that it is to be")),
+    }
+}
+
+/// What a VMDK says of itself; of a file of grains what that is, too, and whether it was not closed.
+///
+/// # Errors
+/// When it cannot be read, or understood.
+pub(in crate::formats) fn describe(file: &OpenedFile) -> Result<(Descriptor, Option<(VmdkExtent, bool)>), ImageError> {
+    Ok(match Contents::read(&ImageFile::of(file.file(), file.path())?)? {
+        Contents::Descriptor(descriptor) => (descriptor, None),
+        Contents::Grains(Grains { map, kind, create_type, is_compressed, is_dirty, descriptor, .. }) => {
+            let shape = map.shape();
+            let grains = Some((shape.block_bytes, is_compressed));
+            let extent = VmdkExtent { length_bytes: shape.size_bytes, name: None, kind, grains };
+            let said = Some(descriptor.create_type).filter(|said| !said.is_empty());
+            let create_type = said.unwrap_or_else(|| create_type.to_owned());
+            (Descriptor { create_type, ..descriptor }, Some((extent, is_dirty)))
+        }
+    })
+}
+
+/// The number of a disk's contents.
+fn id(cid: u32) -> Id {
+    u128::from(cid).to_le_bytes()
+}
