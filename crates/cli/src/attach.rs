@@ -29,7 +29,8 @@ use std::thread;
 ///
 /// What the program opens by that name, byte by byte, is the disk: read, written, synced, sought and asked for its size
 /// as a block device is, with no file system and no device between. Its children have it, too, and so have programs
-/// that they execute. No other program sees the name.
+/// that they execute, until the program ends: whatever it leaves in the background has no disk then. No other program
+/// sees the name.
 ///
 /// Programs that are linked statically, or have more rights than who starts them, are refused, and so are mappings of
 /// the disk, and asynchronous I/O of the kernel's (io_uring, libaio; POSIX AIO works).

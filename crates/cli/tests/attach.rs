@@ -644,6 +644,38 @@ os._exit(9)";
     });
 }
 
+/// Whoever has a connection, and whoever had none, has no disk any more, and hears so: by errors, as nobody reads its
+/// stderr.
+#[test]
+fn what_a_program_leaves_in_the_background_has_no_disk_when_it_ends() {
+    let yard = Yard::new();
+    let (disk, log) = (yard.random("disk.img", BYTES, 38), yard.path("log"));
+    let program = "import os, signal, sys, time
+attach, disk, (ready, begun) = os.getppid(), os.open('/disk', os.O_RDWR), os.pipe()
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+for uses in True, False:
+    if os.fork(): continue
+    if uses: os.pread(disk, 4096, 0)
+    os.write(begun, b'b')
+    while os.path.exists(f'/proc/{attach}'): time.sleep(0.01)
+    errors = []
+    for call in (lambda: os.pread(disk, 4096, 8192), lambda: os.pwrite(disk, bytes(4096), 8192), lambda: os.fsync(disk),
+                 lambda: os.open('/disk', os.O_RDONLY)):
+        try: call()
+        except OSError as error: errors.append(error.errno)
+    os.write(1, f'{uses} {errors}\\n'.encode())
+    os._exit(0)
+assert len(os.read(ready, 1) + os.read(ready, 1)) == 2";
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    let status = on_disk(&disk, ["/usr/bin/python3", "-c", program]).stdout(fs::File::create(&log).unwrap()).status();
+    assert!(status.unwrap().success());
+    support::wait_until("both have ended", || said().lines().count() == 2);
+    let mut lines: Vec<_> = said().lines().map(str::to_owned).collect();
+    lines.sort();
+    // What was connected knows the disk.
+    assert_eq!(lines, ["False [5, 5, 5, 6]", "True [5, 5, 5]"]);
+}
+
 /// What a shell opens, its commands have: they go on where the one before has ended.
 #[test]
 fn processes_share_the_place_in_a_disk() {

@@ -33,7 +33,10 @@ pub(crate) struct OpenDisk {
 impl OpenDisk {
     fn of(open: Open) -> Result<Self, Errno> {
         let (mapped, number) = (open.mapped(), open.disk());
-        Ok(Self { connection: connection::to(number)?, number, mapped, _open: open })
+        // It was there when it was opened.
+        let gone = |error| if error == Errno(libc::ENXIO) { Errno(libc::EIO) } else { error };
+        let connection = connection::to(number).map_err(gone)?;
+        Ok(Self { connection, number, mapped, _open: open })
     }
 
     fn capacity(&self) -> u64 {

@@ -6,13 +6,13 @@ use crate::behind::Behind;
 use crate::errno::Errno;
 use crate::locks;
 use crate::names::{NAMES_MAX, beside};
-use crate::own;
 use crate::setup::{Inside, disk};
 use crate::signals::{self, Busy};
 use crate::users::{self, UnderWay, Users};
 use crate::writers::Writers;
+use crate::{own, stderr};
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, explain};
-use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
+use blockyard_session::open::{OpenDisk, OpenOptions, RECONNECT, open_disk};
 use std::error::Error;
 use std::fs::File;
 use std::io;
@@ -72,6 +72,8 @@ pub(crate) struct Connection {
 }
 
 static CONNECTIONS: [AtomicPtr<Connection>; NAMES_MAX] = [const { AtomicPtr::new(null_mut()) }; NAMES_MAX];
+/// Whether this process has said why it has no disk.
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
 static IS_CONNECTING: [AtomicBool; NAMES_MAX] = [const { AtomicBool::new(false) }; NAMES_MAX];
 
 /// The connection to the disk of that number.
@@ -125,15 +127,20 @@ pub(crate) fn forget_all() {
 fn connect(number: usize) -> Result<Connection, Errno> {
     let named = disk(number).ok_or(Errno(libc::EBADF))?;
     let failed = |error: &(dyn Error + 'static)| {
-        eprintln!("blockyard: {}: {}", String::from_utf8_lossy(&named.name), explain(error));
+        // A program that goes on trying says it no more often.
+        if !IS_TOLD.swap(true, Ordering::Relaxed) {
+            stderr::tell(&format!("{}: {}", String::from_utf8_lossy(&named.name), explain(error)));
+        }
         Errno(libc::ENXIO)
     };
     let specification = named.disk.parse().map_err(|error| failed(&error))?;
-    let options = OpenOptions { ending: &signals::ending, ..OpenOptions::default() };
+    let locks = locks_of(&named.disk);
+    // Who serves the disk for this program alone, and has made that file, does not come back.
+    let reconnect = if locks.is_some() { Duration::ZERO } else { RECONNECT };
+    let options = OpenOptions { ending: &signals::ending, reconnect, ..OpenOptions::default() };
     let opened = open_disk(&specification, &options).map_err(|error| failed(&error))?;
     let channels: Vec<_> = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
-    let locks = locks_of(&named.disk);
     let writers = Writers::of(locks.as_ref());
     Ok(Connection {
         number,

@@ -37,6 +37,7 @@ mod queue;
 mod setup;
 mod signals;
 mod stat;
+mod stderr;
 mod table;
 mod transfer;
 mod users;

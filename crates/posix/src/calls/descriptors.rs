@@ -5,7 +5,7 @@ use crate::errno::{Errno, answer_int};
 use crate::guarded::{get, put};
 use crate::next::calls;
 use crate::signals::Busy;
-use crate::{connection, locks, own, setup, stat, table, transfer};
+use crate::{connection, locks, own, setup, stat, stderr, table, transfer};
 use blockyard_block::Operation;
 use libc::{c_int, c_uint, c_ulong, c_void, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -271,11 +271,7 @@ fn stated(disk: &OpenDisk, found: *mut libc::stat) -> Result<c_int, Errno> {
 fn no_mapping() -> *mut c_void {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     if !IS_TOLD.swap(true, Ordering::Relaxed) {
-        // Not by std's stream: a child that is forked meanwhile would wait for its lock.
-        let said = b"blockyard: a program wants a disk in its memory (mmap), which is not possible\n";
-        // Who cannot hear it has the error.
-        // SAFETY: the text is there.
-        unsafe { libc::write(libc::STDERR_FILENO, said.as_ptr().cast(), said.len()) };
+        stderr::tell("a program wants a disk in its memory (mmap), which is not possible");
     }
     Errno(libc::ENODEV).set();
     libc::MAP_FAILED
