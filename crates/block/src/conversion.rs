@@ -2,9 +2,10 @@
 //!
 //! Each thread takes the next piece of the source (`plan`), reads it, looks for zeros, and writes the rest from the
 //! same memory (`worker`, `output`): what one thread reads it writes itself, while its cache still has it. Nothing is
-//! copied but what is compressed. How a piece is written is its target's to say (`target`): there is one for disks and
-//! one for new qcow2 images.
+//! copied but what is compressed. How a piece is written is its target's to say (`target`): there is one for disks, and
+//! one each for new qcow2 images and those of other hypervisors.
 
+mod block_map_target;
 mod compressed;
 mod disk_target;
 mod output;
@@ -17,7 +18,7 @@ pub use disk_target::DiskTarget;
 pub use qcow2_target::Qcow2Target;
 
 use crate::watched_work::WatchedWork;
-use crate::{Disk, RequestError};
+use crate::{BlockMapWriter, Disk, RequestError};
 use plan::Plan;
 use std::io;
 use target::ConversionTarget;
@@ -91,6 +92,11 @@ impl<'a> Conversion<'a> {
 
     /// Prepares to copy all of `source` into a new qcow2 image.
     pub fn to_qcow2(source: &'a dyn Disk, target: Qcow2Target<'a>, options: ConversionOptions) -> Self {
+        Self::new(source, Box::new(target), options)
+    }
+
+    /// Prepares to copy all of `source` into a new image in another hypervisor's format.
+    pub fn to_block_map(source: &'a dyn Disk, target: &'a BlockMapWriter, options: ConversionOptions) -> Self {
         Self::new(source, Box::new(target), options)
     }
 

@@ -165,6 +165,7 @@ mod place;
 mod printable;
 mod private_directory;
 pub mod programs;
+mod random_bytes;
 mod read;
 mod remedy;
 mod replacement;
@@ -192,11 +193,11 @@ pub use explain::{error_at, explain};
 pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers, RING_REGISTRATIONS};
 pub use file_identity::FileIdentity;
 pub use formats::{
-    AllowedDirectories, AtomicChange, BlockMapDisk, BlockMapFormat, BlockMapInfo, ChainImage, CheckReport, FileFormat,
-    ForeignJournal, FoundJournal, ImageError, LuksHeader, LuksSlot, Preallocation, Qcow2Backing, Qcow2Bitmap,
-    Qcow2BitmapAction, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Encryption, Qcow2Features,
-    Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Snapshot, Qcow2Writer, Repair, UnfinishedChange,
-    VmdkDisk, VmdkExtent, VmdkInfo, image_chain, write_differences,
+    AllowedDirectories, AtomicChange, BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapInfo,
+    BlockMapWriter, ChainImage, CheckReport, FileFormat, ForeignJournal, FoundJournal, ImageError, LuksHeader,
+    LuksSlot, Preallocation, Qcow2Backing, Qcow2Bitmap, Qcow2BitmapAction, Qcow2Check, Qcow2Commit, Qcow2CreateOptions,
+    Qcow2Disk, Qcow2Encryption, Qcow2Features, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Snapshot,
+    Qcow2Writer, Repair, UnfinishedChange, VmdkDisk, VmdkExtent, VmdkInfo, image_chain, write_differences,
 };
 pub use limits::{QUEUE_DEPTH_MAX, SEGMENTS_MAX};
 pub use memory::MemoryDisk;

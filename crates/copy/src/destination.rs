@@ -129,8 +129,8 @@ fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
         Some(format @ Format::BlockMap(_)) => {
             let name = format.name();
             return Err(anyhow!(
-                "{output} is {name} by its name, and {name} images are only read: choose another name, or add \
-                 ,format=raw if a raw disk may be called so"
+                "{output} is {name} by its name, and {name} images are only read, or made by `blockyard image convert`: choose \
+                 another name, or add ,format=raw if a raw disk may be called so"
             ));
         }
         Some(Format::Raw) | None => return Ok(()),

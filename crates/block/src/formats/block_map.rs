@@ -1,4 +1,5 @@
-//! Images whose disk is in blocks of a file, which a table finds: those of other hypervisors. They are only read.
+//! Images whose disk is in blocks of a file, which a table finds: those of other hypervisors. They are only read, and
+//! made ([`writer`]).
 //!
 //! A format reads its header into numbers that are in bounds, and says where the entries of its table lie and what each
 //! means ([`layer::BlockMap`]); all else is the same for all of them. A request's range is looked up in slices of the
@@ -30,6 +31,7 @@ mod vhd;
 mod vhdx;
 mod vmdk;
 mod worker;
+mod writer;
 
 pub(super) use vmdk::describe as vmdk_description;
 
@@ -44,6 +46,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use worker::Worker;
+pub use writer::{BlockMapCreateOptions, BlockMapWriter};
 
 /// Most bytes of a disk: what a signed offset holds, less what rounding may add.
 const DISK_MAX_BYTES: u64 = (1 << 62) - 1;

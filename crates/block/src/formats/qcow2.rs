@@ -52,13 +52,14 @@ mod tests;
 mod worker;
 mod writer;
 
+use super::preallocation::Preallocation;
 use super::{AllowedDirectories, ImageError, l2_cache};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
 pub use census::{CheckReport, Repair};
 use chain::Opened;
 pub use commit::Qcow2Commit;
 pub(crate) use create::create_delta;
-pub use create::{Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Features};
+pub use create::{Qcow2Backing, Qcow2CreateOptions, Qcow2Features};
 pub use encryption::{LuksHeader, LuksSlot, Qcow2Encryption};
 pub use info::{ChainImage, Qcow2Bitmap, Qcow2Info, image_chain};
 pub use internal_bitmaps::Qcow2BitmapAction;

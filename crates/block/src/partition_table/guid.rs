@@ -1,6 +1,6 @@
 //! GUIDs as GPT stores them.
 
-use rustix::rand::{GetRandomFlags, getrandom};
+use crate::random_bytes::random_bytes;
 use std::fmt;
 use std::io;
 use std::str::FromStr;
@@ -49,13 +49,6 @@ impl Guid {
         }
         Self(bytes)
     }
-}
-
-/// Bytes that nobody can guess.
-pub(super) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let count = getrandom(&mut bytes, GetRandomFlags::empty())?;
-    if count < N { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
 }
 
 impl fmt::Display for Guid {

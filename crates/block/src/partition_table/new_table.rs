@@ -3,9 +3,10 @@
 //! Partitions begin at multiples of a mebibyte, as all current tools have it, and follow one another.
 
 use super::crc32::crc32;
-use super::guid::{Guid, random_bytes};
+use super::guid::Guid;
 use super::kind::PartitionKind;
 use super::{PartitionTable, Scheme};
+use crate::random_bytes::random_bytes;
 use crate::{Disk, size, write_bytes};
 use std::io;
 use std::ops::Range;

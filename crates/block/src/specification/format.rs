@@ -11,7 +11,7 @@ pub enum Format {
     Raw,
     /// An image in QEMU's format.
     Qcow2,
-    /// An image in another hypervisor's format, which is only read, but for flat VMDKs.
+    /// An image in another hypervisor's format: read, and some are made; only a flat VMDK is written in place.
     BlockMap(BlockMapFormat),
 }
 
@@ -52,7 +52,8 @@ impl Format {
 
     /// Whether images can be made in it, and not only read.
     pub fn is_made(self) -> bool {
-        matches!(self, Self::Raw | Self::Qcow2)
+        use BlockMapFormat::{Vdi, Vhd, Vhdx};
+        matches!(self, Self::Raw | Self::Qcow2 | Self::BlockMap(Vdi | Vhd | Vhdx))
     }
 
     /// The one among those that are supported.

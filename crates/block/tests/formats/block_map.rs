@@ -1,5 +1,6 @@
 //! Images in other hypervisors' formats that QEMU made, compared with the raw disk that they were made of.
 
+mod new;
 mod parallels;
 mod qed;
 mod vdi;

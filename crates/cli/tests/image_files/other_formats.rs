@@ -67,13 +67,71 @@ fn images_of_other_hypervisors_are_read_as_disks() {
             }
             assert!(fs::read(yard.path(name)).unwrap() == before, "{name} has changed");
         }
-        for arguments in [&["create", &name, "1M"][..], &["convert", "raw.img", &name]] {
-            image(&yard, arguments).failed(2, &["can be read, not made"]);
+        if matches!(word, "qed" | "parallels") {
+            for arguments in [&["create", &name, "1M"][..], &["convert", "raw.img", &name]] {
+                image(&yard, arguments).failed(2, &["can be read, not made", "vhdx"]);
+            }
+            assert!(fs::read(yard.path(&name)).unwrap() == before, "{name} has changed");
         }
-        assert!(fs::read(yard.path(&name)).unwrap() == before, "{name} has changed");
         for name in [name.as_str(), "b.img", "out.img", "out.qcow2", "copy.img"] {
             fs::remove_file(yard.path(name)).unwrap();
         }
+    }
+}
+
+#[test]
+fn images_of_other_hypervisors_are_made() {
+    let yard = Yard::new();
+    mixed(&yard, "raw.img");
+    let size_bytes = yard.path("raw.img").metadata().unwrap().len();
+    for (word, options, name, subformat) in [
+        ("vdi", "", "a.vdi", "dynamic"),
+        ("vdi", "static=on", "a.vdi", "static"),
+        ("vpc", "", "a.vhd", "dynamic"),
+        ("vpc", "subformat=fixed,force_size=on", "a.vhd", "fixed"),
+        ("vhdx", "block_size=1M", "a.vhdx", "dynamic"),
+        ("vhdx", "subformat=fixed,preallocation=falloc", "a.vhdx", "fixed"),
+    ] {
+        let with_options = |words: &[&str]| {
+            let options: &[&str] = if options.is_empty() { &[] } else { &["-o", options] };
+            let words = [&words[..1], options, &words[1..]].concat();
+            image(&yard, words).succeeded().stdout
+        };
+        let wanted_bytes = if options.contains("force_size") { size_bytes.next_multiple_of(MIB) } else { size_bytes };
+        with_options(&["convert", "raw.img", name]);
+        qemu_img(&yard, &format!("compare -f raw -F {word} raw.img {name}"));
+        let info = qemu_img(&yard, &format!("info --output=json -f {word} {name}")).json();
+        assert_eq!(info["virtual-size"], wanted_bytes, "{info}");
+        let measured = with_options(&["measure", "--json", "-O", word, "raw.img"]);
+        let measured: serde_json::Value = serde_json::from_str(&measured).unwrap();
+        // Zeros that were written count as data there.
+        let (required, full) = (measured["required"].as_u64().unwrap(), measured["fully-allocated"].as_u64().unwrap());
+        let made = yard.path(name).metadata().unwrap().len();
+        assert!(made <= required && required <= full, "{name} {options}: {made}, {measured}");
+        assert!(subformat == "dynamic" || made == full, "{name} {options}: {made}, {measured}");
+        // An empty one, in the place of that one.
+        with_options(&["create", name, "77M"]);
+        let info = image(&yard, ["info", "--json", name]).succeeded().json();
+        assert_eq!(info["virtual-size"], 77 * MIB, "{info}");
+        assert_eq!(info["format-specific"]["data"]["subformat"], subformat, "{info}");
+        qemu_img(&yard, &format!("convert -f {word} -O raw {name} empty.img"));
+        image(&yard, ["compare", "empty.img", name]).succeeded();
+    }
+    let refusals: [(&[&str], &str); 7] = [
+        (&["create", "--table", "gpt", "b.vdi", "1G"], "convert"),
+        (&["create", "-o", "subformat=fixed", "b.vdi", "1G"], "no subformat"),
+        (&["create", "-o", "cluster_size=64K", "b.vhd", "1G"], "no cluster_size"),
+        (&["create", "b.vhd", "3T"], "2040 GiB at most"),
+        (&["create", "-o", "block_size=3M", "b.vhdx", "1G"], "powers of two"),
+        (&["convert", "-c", "raw.img", "b.vhdx"], "-O qcow2"),
+        (&["convert", "-B", "raw.img", "-F", "raw", "raw.img", "b.vhdx"], "-O qcow2"),
+    ];
+    for (words, said) in refusals {
+        let refused = image(&yard, words);
+        assert!(matches!(refused.code, Some(1 | 2)) && refused.stderr.contains(said), "{words:?}: {}", refused.stderr);
+    }
+    for name in ["b.vdi", "b.vhd", "b.vhdx"] {
+        assert!(!yard.path(name).exists(), "{name}");
     }
 }
 

@@ -62,7 +62,7 @@ image convert a.img a.img
 image convert a.img link
 image convert a.img -
 image convert -f dmg a.img b.img
-image convert -O vdi a.img b.img
+image convert -O qed a.img b.img
 image convert -O vmdk a.img b.img
 image check session:s
 image resize a.img,ro 2M

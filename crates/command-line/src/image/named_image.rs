@@ -26,9 +26,9 @@ fn one_of(formats: &[Format]) -> impl TypedValueParser<Value = Format> + use<> {
             Format::Raw => "The disk's bytes as they are",
             Format::Qcow2 => "QEMU's format",
             Format::BlockMap(BlockMapFormat::Vmdk) => "VMware's: read only",
-            Format::BlockMap(BlockMapFormat::Vdi) => "VirtualBox's: read only",
-            Format::BlockMap(BlockMapFormat::Vhd) => "VHD, Virtual PC's and Hyper-V's: read only",
-            Format::BlockMap(BlockMapFormat::Vhdx) => "Hyper-V's: read only",
+            Format::BlockMap(BlockMapFormat::Vdi) => "VirtualBox's: read, and made anew",
+            Format::BlockMap(BlockMapFormat::Vhd) => "VHD, Virtual PC's, Hyper-V's and Azure's: read, and made anew",
+            Format::BlockMap(BlockMapFormat::Vhdx) => "Hyper-V's: read, and made anew",
             Format::BlockMap(BlockMapFormat::Qed) => "QEMU's former one: read only",
             Format::BlockMap(BlockMapFormat::Parallels) => "Parallels': read only",
         };
@@ -66,7 +66,7 @@ pub struct ImageFile {
 /// [`UsageError`] when it is anything else, or its name is that of a format which is not supported.
 pub fn parse_new(text: &str, format: Option<Format>) -> Result<ImageFile> {
     let file =
-        file_alone(text, format, || format!("'{text}' is no new image: a file name, and format=raw|qcow2 at most"))?;
+        file_alone(text, format, || format!("'{text}' is no new image: a file name, and format=FORMAT at most"))?;
     file.named.check_new_name()?;
     Ok(file)
 }

@@ -10,8 +10,8 @@ use blockyard_block::conversion::{
 };
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    Disk, Extent, ExtentKind, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile, directory_of, flush,
-    reads_as_zeros, shown, walk_extents, write_differences,
+    BlockMapWriter, Disk, Extent, ExtentKind, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile, directory_of,
+    flush, reads_as_zeros, shown, walk_extents, write_differences,
 };
 use std::io;
 use std::path::PathBuf;
@@ -69,11 +69,18 @@ enum Kind {
 /// How a new image is written.
 enum Writer {
     /// By a disk on it. `unmap`: zeros give back the storage that was reserved for them.
-    Disk { disk: Arc<dyn Disk>, unmap: bool },
+    Disk {
+        disk: Arc<dyn Disk>,
+        unmap: bool,
+    },
     /// By a disk on it, over its backing file's.
-    Overlay { disk: Qcow2Disk, behind: Arc<dyn Disk> },
+    Overlay {
+        disk: Qcow2Disk,
+        behind: Arc<dyn Disk>,
+    },
     /// By a writer of its own.
     Qcow2(Box<Qcow2Writer>),
+    BlockMap(Box<BlockMapWriter>),
 }
 
 impl Target {
@@ -157,6 +164,9 @@ impl Target {
             Kind::New { writer: Writer::Qcow2(writer), .. } => {
                 conversion::Conversion::to_qcow2(source, Qcow2Target { writer, compress }, options)
             }
+            Kind::New { writer: Writer::BlockMap(writer), .. } => {
+                conversion::Conversion::to_block_map(source, writer, options)
+            }
             Kind::InPlace { disk, is_zero, .. } => {
                 let target = DiskTarget { disk: &*disk.disk, is_zero: *is_zero, unmap: false };
                 conversion::Conversion::to_disk(source, target, options)
@@ -199,6 +209,11 @@ impl Writer {
             let writer = Qcow2Writer::new(handle, &image.qcow2_options())?;
             return Ok((file, Self::Qcow2(Box::new(writer))));
         }
+        if let Format::BlockMap(format) = image.format {
+            let file = ReplacementFile::create_like(&image.path, image.permissions)?;
+            let writer = image.block_map_writer(&file, format)?;
+            return Ok((file, Self::BlockMap(Box::new(writer))));
+        }
         let file = image.make(watch)?;
         let is_sparse = image.format == Format::Raw && image.preallocation == Preallocation::Off;
         let unmap = is_sparse && reserve(&file, &*source.disk)?;
@@ -215,12 +230,15 @@ impl Writer {
             }
             // Differences are flushed where they are written.
             Self::Overlay { disk, .. } => drop(disk),
-            Self::Qcow2(writer) => {
-                writer.finish().with_context(|| format!("cannot complete {}", shown(file.path())))?;
-            }
+            Self::Qcow2(writer) => writer.finish().with_context(|| not_complete(&file))?,
+            Self::BlockMap(writer) => writer.finish().with_context(|| not_complete(&file))?,
         }
         Ok(file.commit(durable)?)
     }
+}
+
+fn not_complete(file: &ReplacementFile) -> String {
+    format!("cannot complete {}", shown(file.path()))
 }
 
 /// A conversion, with all that it needs open.

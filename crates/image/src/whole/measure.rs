@@ -3,15 +3,23 @@
 use super::new_image::not_made;
 use crate::error::{Error, Result, refuse};
 use blockyard_block::specification::Format;
-use blockyard_block::{Disk, Extent, ExtentKind, Preallocation, Qcow2Features, walk_extents};
+use blockyard_block::{BlockMapCreateOptions, Disk, Extent, ExtentKind, Preallocation, Qcow2Features, walk_extents};
 
 /// What a new image is to be, as far as its size depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measuring {
-    format: Format,
-    cluster_bytes: u64,
-    features: Qcow2Features,
-    preallocation: Preallocation,
+    /// Its format.
+    pub format: Format,
+    /// What the size of the disk is a multiple of.
+    pub size_unit_bytes: u64,
+    /// The unit of allocation, where the format leaves a choice.
+    pub cluster_bytes: Option<u32>,
+    /// Every block of another hypervisor's format has its place from the start.
+    pub is_fixed: bool,
+    /// What whoever uses a qcow2 image must know.
+    pub features: Qcow2Features,
+    /// What is allocated from the start.
+    pub preallocation: Preallocation,
 }
 
 /// Sizes of a file.
@@ -33,44 +41,47 @@ pub enum Contents<'a> {
 }
 
 impl Measuring {
-    /// Of an image in this format; what else is not said is as new images are.
-    ///
-    /// # Errors
-    /// When there is no such image.
-    pub fn new(
-        format: Format,
-        cluster_bytes: Option<u32>,
-        features: Qcow2Features,
-        preallocation: Option<Preallocation>,
-    ) -> Result<Self> {
-        let cluster_bytes = u64::from(cluster_bytes.unwrap_or(64 << 10));
-        if !(512..=2 << 20).contains(&cluster_bytes) || !cluster_bytes.is_power_of_two() {
-            return Err(Error::usage("clusters have 512 bytes to 2 MiB, a power of two"));
-        }
-        Ok(Self { format, cluster_bytes, features, preallocation: preallocation.unwrap_or_default() })
-    }
-
     /// Measures.
     ///
     /// # Errors
-    /// When the disk cannot be read, or no file can hold it.
+    /// When there is no such image, the disk cannot be read, or no file can hold it.
     pub fn run(&self, contents: Contents<'_>) -> Result<Measured> {
-        let (size_bytes, data_bytes) = match contents {
-            Contents::Of(disk) => (disk.geometry().capacity_bytes, data_bytes(disk, self.cluster_bytes)?),
-            Contents::Empty(size_bytes) => (size_bytes, 0),
+        let size_bytes = match contents {
+            Contents::Of(disk) => disk.geometry().capacity_bytes,
+            Contents::Empty(size_bytes) => size_bytes,
         };
-        let data_bytes = match self.preallocation {
-            Preallocation::Off => data_bytes,
-            _ => size_bytes.next_multiple_of(self.cluster_bytes),
-        };
+        let size_bytes = size_bytes.checked_next_multiple_of(self.size_unit_bytes).unwrap_or(size_bytes);
         let measured = match self.format {
             Format::Raw => Some(Measured { required_bytes: size_bytes, full_bytes: size_bytes }),
-            Format::Qcow2 => qcow2(size_bytes, data_bytes, self.cluster_bytes, self.features),
+            Format::Qcow2 => {
+                let cluster_bytes = u64::from(self.cluster_bytes.unwrap_or(64 << 10));
+                if !(512..=2 << 20).contains(&cluster_bytes) || !cluster_bytes.is_power_of_two() {
+                    return Err(Error::usage("clusters have 512 bytes to 2 MiB, a power of two"));
+                }
+                let data_bytes = self.data_bytes(contents, size_bytes, cluster_bytes)?;
+                qcow2(size_bytes, data_bytes, cluster_bytes, self.features)
+            }
+            Format::BlockMap(format) if self.format.is_made() => {
+                let Self { cluster_bytes: block_bytes, is_fixed, preallocation, .. } = *self;
+                let image = BlockMapCreateOptions { format, size_bytes, block_bytes, is_fixed, preallocation };
+                let block_bytes = image.block_bytes()?;
+                let data_bytes = self.data_bytes(contents, size_bytes, block_bytes)?;
+                let file_bytes = |data_bytes: u64| image.file_bytes(data_bytes.div_ceil(block_bytes));
+                Some(Measured { required_bytes: file_bytes(data_bytes)?, full_bytes: file_bytes(size_bytes)? })
+            }
             Format::BlockMap(_) => return Err(not_made(self.format)),
         };
         match measured {
             Some(measured) => Ok(measured),
             None => refuse!("no file can hold a disk of {size_bytes} bytes in this format"),
+        }
+    }
+
+    fn data_bytes(&self, contents: Contents<'_>, size_bytes: u64, cluster_bytes: u64) -> Result<u64> {
+        match (self.preallocation, contents) {
+            (Preallocation::Off, Contents::Of(disk)) => data_bytes(disk, cluster_bytes),
+            (Preallocation::Off, Contents::Empty(_)) => Ok(0),
+            _ => Ok(size_bytes.next_multiple_of(cluster_bytes)),
         }
     }
 }

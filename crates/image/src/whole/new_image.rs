@@ -5,8 +5,8 @@ use crate::Watch;
 use crate::error::{Context, Error, Result};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
-    AllowedDirectories, Disk, Engine, FileDisk, FileOptions, Preallocation, Qcow2Backing, Qcow2CreateOptions,
-    Qcow2Disk, Qcow2Features, ReplacementFile, directory_of, shown,
+    AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, Disk, Engine, FileDisk, FileOptions,
+    Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, ReplacementFile, directory_of, shown,
 };
 use std::fs::File;
 use std::ops::Range;
@@ -35,8 +35,10 @@ pub struct NewImage {
     pub format: Format,
     /// Bytes in the disk; for qcow2 a multiple of 512.
     pub size_bytes: u64,
-    /// The unit of allocation of qcow2.
+    /// The unit of allocation, unless the format has but one: a qcow2 image's cluster, a VHDX's block.
     pub cluster_bytes: Option<u32>,
+    /// Every block of another hypervisor's format has its place from the start.
+    pub is_fixed: bool,
     /// What whoever uses a qcow2 image must know.
     pub features: Qcow2Features,
     /// What is allocated from the start.
@@ -54,6 +56,7 @@ impl NewImage {
             format,
             size_bytes,
             cluster_bytes: None,
+            is_fixed: false,
             features: Qcow2Features::default(),
             preallocation: Preallocation::Off,
             backing: None,
@@ -69,7 +72,9 @@ impl NewImage {
         match self.format {
             Format::Raw => self.make_raw(&file, watch)?,
             Format::Qcow2 => Qcow2Disk::create_in(file.file(), &self.path, &self.qcow2_options())?,
-            Format::BlockMap(_) => return Err(not_made(self.format)),
+            Format::BlockMap(format) => {
+                self.block_map_writer(&file, format)?.finish().with_context(|| self.not_written())?;
+            }
         }
         Ok(file)
     }
@@ -84,6 +89,24 @@ impl NewImage {
             backing: self.backing.clone(),
             ..defaults
         }
+    }
+
+    /// A writer of an image in another hypervisor's format.
+    pub(super) fn block_map_writer(&self, file: &ReplacementFile, format: BlockMapFormat) -> Result<BlockMapWriter> {
+        if !self.format.is_made() {
+            return Err(not_made(self.format));
+        }
+        let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+        Ok(BlockMapWriter::new(handle, &self.path, &self.block_map_options(format))?)
+    }
+
+    fn block_map_options(&self, format: BlockMapFormat) -> BlockMapCreateOptions {
+        let Self { size_bytes, cluster_bytes: block_bytes, is_fixed, preallocation, .. } = *self;
+        BlockMapCreateOptions { format, size_bytes, block_bytes, is_fixed, preallocation }
+    }
+
+    fn not_written(&self) -> String {
+        format!("cannot write {}", shown(&self.path))
     }
 
     fn make_raw(&self, file: &ReplacementFile, watch: &dyn Watch) -> Result<()> {
@@ -101,13 +124,20 @@ impl NewImage {
     /// Opens the image that was just made, to be written to before it has its name.
     ///
     /// # Errors
-    /// When it, or what it is based on, cannot be opened.
+    /// When it, or what it is based on, cannot be opened; when images in its format are only written as a whole.
     pub fn open(&self, file: &ReplacementFile, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-        if self.format == Format::Raw {
-            let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
-            return Ok(Arc::new(FileDisk::from_file(handle, &OPTIONS)?));
+        match self.format {
+            Format::Raw => {
+                let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+                Ok(Arc::new(FileDisk::from_file(handle, &OPTIONS)?))
+            }
+            Format::Qcow2 => Ok(Arc::new(self.open_qcow2(file, allow_dirs)?)),
+            Format::BlockMap(_) => Err(Error::usage(format!(
+                "partitions and file systems are made on raw and qcow2 disks: make one, and `blockyard image convert` \
+                 makes it {}",
+                self.format.name()
+            ))),
         }
-        Ok(Arc::new(self.open_qcow2(file, allow_dirs)?))
     }
 
     /// The same, of a qcow2 image.
@@ -123,7 +153,8 @@ impl NewImage {
 
 /// Why there is no new image in a format that is only read.
 pub(super) fn not_made(format: Format) -> Error {
-    Error::usage(format!("{} images can be read, not made: choose raw or qcow2", format.name()))
+    let made: Vec<_> = Format::ALL.into_iter().filter(|format| format.is_made()).map(Format::word).collect();
+    Error::usage(format!("{} images can be read, not made: choose one of {}", format.name(), made.join(", ")))
 }
 
 /// Writes zeros, as bytes, so that there is storage for them.

@@ -3,6 +3,8 @@
 //! Sources: VirtualBox's manual on the format ("All about VDIs", its forum's topic 8046) and QEMU's block/vdi.c for
 //! what it makes and takes.
 
+pub(super) mod new;
+
 use super::chain::{Behind, Body, Opened};
 use super::fields::{Fields, lies_within};
 use super::image_file::ImageFile;

@@ -10,6 +10,7 @@
 //! block/vpc.c.
 
 mod footer;
+pub(super) mod new;
 mod parent;
 
 use super::BlockMapInfo;

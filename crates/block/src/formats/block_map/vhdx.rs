@@ -10,6 +10,7 @@
 mod header;
 mod log;
 mod metadata;
+pub(super) mod new;
 mod parent;
 
 use super::BlockMapInfo;
@@ -40,11 +41,6 @@ struct Table {
 }
 
 impl Table {
-    /// Blocks between two entries for bitmaps.
-    fn chunk_blocks(&self) -> u64 {
-        CHUNK_SECTORS * self.metadata.sector_bytes / self.metadata.block_bytes
-    }
-
     /// Where in the file a number of an entry lies.
     fn entry_offset(&self, index: u64) -> u64 {
         self.table_offset + index * 8
@@ -52,7 +48,7 @@ impl Table {
 
     /// Entries of the table.
     fn entries(metadata: &Metadata) -> u64 {
-        let chunk_blocks = CHUNK_SECTORS * metadata.sector_bytes / metadata.block_bytes;
+        let chunk_blocks = metadata.chunk_blocks();
         let blocks = metadata.size_bytes.div_ceil(metadata.block_bytes);
         if metadata.has_parent {
             blocks.div_ceil(chunk_blocks) * (chunk_blocks + 1)
@@ -83,7 +79,7 @@ impl BlockMap for Table {
     }
 
     fn load(&self, file: &ImageFile, first: u64, entries: &mut [u64]) -> io::Result<bool> {
-        let chunk_blocks = self.chunk_blocks();
+        let chunk_blocks = self.metadata.chunk_blocks();
         let (mut block, mut rest) = (first, entries);
         while !rest.is_empty() {
             let left = usize::try_from(chunk_blocks - block % chunk_blocks).unwrap_or(usize::MAX);
@@ -113,7 +109,7 @@ impl BlockMap for Table {
 
     fn load_presence(&self, file: &ImageFile, first: u64, bits: &mut [u64]) -> io::Result<()> {
         let mut entry = [0];
-        let index = (first / CHUNK_SECTORS + 1) * (self.chunk_blocks() + 1) - 1;
+        let index = (first / CHUNK_SECTORS + 1) * (self.metadata.chunk_blocks() + 1) - 1;
         file.read_le64(&mut entry, self.entry_offset(index))?;
         let place = match entry[0] & 7 {
             6 => self.place(entry[0], MIB),

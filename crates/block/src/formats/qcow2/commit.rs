@@ -5,11 +5,11 @@
 
 use super::census::Repair;
 use super::chain::{open_above, read_header, refuse_snapshots};
-use super::create::Preallocation;
 use super::image_file::ImageFile;
 use super::info::chain_of;
 use super::repair::Qcow2Check;
 use super::{Qcow2Disk, header_change, resize};
+use crate::formats::preallocation::Preallocation;
 use crate::formats::{AllowedDirectories, ImageError, fold};
 use crate::{Disk, Engine, FileDisk, FileOptions, OpenedFile, Qcow2Info, same_file, shown};
 use std::fs::File;

@@ -4,10 +4,9 @@ use super::header::{DISK_MAX_BYTES, EXTENDED_CLUSTER_BITS_MIN};
 use super::writer::Qcow2Writer;
 use crate::ReplacementFile;
 use crate::formats::ImageError;
-use rustix::fs::{FallocateFlags, fallocate};
+use crate::formats::preallocation::{Preallocation, reserve};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const CLUSTER_MIN_BYTES: u32 = 512;
@@ -15,20 +14,6 @@ const CLUSTER_MAX_BYTES: u32 = 2 << 20;
 
 /// Largest L1 table, which bounds the size: QEMU's limit.
 const L1_ENTRIES_MAX: u64 = (32 << 20) / 8;
-
-/// What an image has from the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preallocation {
-    /// Nothing: clusters are allocated when they are written.
-    #[default]
-    Off,
-    /// A place for every cluster; the file is sparse.
-    Metadata,
-    /// The same, with storage reserved (`fallocate`).
-    Falloc,
-    /// The same, with zeros written.
-    Full,
-}
 
 /// The image that a new one is based on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,19 +158,4 @@ fn fill(file: &File, writer: Qcow2Writer, options: &Qcow2CreateOptions) -> io::R
         start = end;
     }
     writer.finish()
-}
-
-/// Reserves storage for a range of a file that was never written, as `preallocation` says.
-pub(super) fn reserve(file: &File, offset: u64, length: u64, preallocation: Preallocation) -> io::Result<()> {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    match preallocation {
-        Preallocation::Off | Preallocation::Metadata => Ok(()),
-        Preallocation::Falloc => Ok(fallocate(file, FallocateFlags::empty(), offset, length)?),
-        Preallocation::Full => {
-            let pieces = (0..length).step_by(ZEROS.len());
-            pieces
-                .map(|at| (at, (length - at).min(ZEROS.len() as u64) as usize))
-                .try_for_each(|(at, piece)| file.write_all_at(&ZEROS[..piece], offset + at))
-        }
-    }
 }

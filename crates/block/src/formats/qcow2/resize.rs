@@ -2,10 +2,11 @@
 
 use super::bitmaps::{self, Bitmap};
 use super::chain;
-use super::create::{self, Preallocation, Qcow2CreateOptions};
+use super::create::Qcow2CreateOptions;
 use super::entries::{Entry, Mapping, Place};
 use super::header::Header;
 use super::metadata::Metadata;
+use crate::formats::preallocation::{Preallocation, reserve};
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::{
     Disk, Extent, ExtentKind, FileOptions, Geometry, MemoryMap, Operation, Qcow2Disk, Segment, read, walk_extents,
@@ -141,7 +142,7 @@ fn preallocate(
             metadata.need_contents();
         }
         if !layout.has_data_file {
-            create::reserve(file, start, length_bytes, preallocation)?;
+            reserve(file, start, length_bytes, preallocation)?;
         }
         metadata.data().reach((start + length_bytes).min(if layout.has_data_file { range.end } else { u64::MAX }))?;
         let place = Some(Place { offset_bytes: start, is_own: true });

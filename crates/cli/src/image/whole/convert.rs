@@ -23,8 +23,9 @@ use std::time::Instant;
 
 /// Convert a disk into a new image, or write it to a disk that is there.
 ///
-/// SRC is a disk in any format. DST is a new image, raw or qcow2, which takes its name when all is there; with -n, and
-/// when it is a block device or no file, it is a disk that is written in place. What reads as zeros takes no room.
+/// SRC is a disk in any format. DST is a new image, raw, qcow2, VDI, VHD or VHDX, which takes its name when all is
+/// there; with -n, and when it is a block device or no file, it is a disk that is written in place. What reads as zeros
+/// takes no room.
 #[derive(Args)]
 pub struct ConvertArgs {
     /// Disk to read: [KIND:]PATH[,KEY=VALUE...]
@@ -39,7 +40,8 @@ pub struct ConvertArgs {
     output_format: Option<Format>,
     /// Options of a new image: preallocation=off|metadata|falloc|full, and for qcow2 cluster_size=SIZE,
     /// backing_file=NAME, backing_fmt=FORMAT, compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd,
-    /// extended_l2=on|off, lazy_refcounts=on|off.
+    /// extended_l2=on|off, lazy_refcounts=on|off; for vdi static=on|off; for vpc and vhdx subformat=dynamic|fixed; for
+    /// vpc force_size=on (whole MiB, as Azure wants); for vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
     /// Backing file of a new image (qcow2), which then holds only what differs from it. A name that is not absolute
@@ -164,14 +166,14 @@ impl ConvertArgs {
             bail!(UsageError("-c is for qcow2 without preallocation: add -O qcow2".to_owned()));
         }
         let permissions = source.permissions;
-        let image = NewImage::new(path, format, source.disk.geometry().capacity_bytes);
+        let image = NewImage::new(path, format, options.size_for(source.disk.geometry().capacity_bytes));
         if self.compress && options.features.refcount_order < Qcow2Features::default().refcount_order {
             bail!(UsageError(
                 "-c needs refcount_bits=16 or more: compressed clusters share those of the file".to_owned()
             ));
         }
-        let ImageOptions { cluster_bytes, features, .. } = options;
-        Ok(NewImage { permissions, cluster_bytes, features, preallocation, backing, ..image })
+        let ImageOptions { cluster_bytes, is_fixed, features, .. } = options;
+        Ok(NewImage { permissions, cluster_bytes, is_fixed, features, preallocation, backing, ..image })
     }
 
     fn in_place(&self, named: &DiskSpecification, source: &WholeDisk) -> Result<Target> {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// backing file's then.
 #[derive(Args)]
 pub struct CreateArgs {
-    /// New image: a file name; its ending says the format (.qcow2, else raw).
+    /// New image: a file name; its ending says the format (.qcow2, .vdi, .vhd, .vhdx, else raw).
     image: String,
     /// Size of the disk, such as 8G. K, M, G, T (and KiB ...) count in steps of 1024, KB, MB, GB, TB in steps of 1000.
     #[arg(value_parser = size::parse)]
@@ -35,8 +35,10 @@ pub struct CreateArgs {
     /// Format of the image.
     #[arg(short, long, value_parser = named_image::made_formats())]
     format: Option<Format>,
-    /// Options: cluster_size=SIZE, preallocation=off|metadata|falloc|full, backing_file=NAME, backing_fmt=FORMAT,
-    /// size=SIZE.
+    /// Options: size=SIZE, preallocation=off|metadata|falloc|full; for qcow2 cluster_size=SIZE, backing_file=NAME,
+    /// backing_fmt=FORMAT, compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd, extended_l2=on|off,
+    /// lazy_refcounts=on|off; for vdi static=on|off; for vpc and vhdx subformat=dynamic|fixed; for vpc force_size=on
+    /// (whole MiB, as Azure wants); for vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
     /// Backing file, which shows where the image holds nothing. A name that is not absolute starts from the image's
@@ -78,10 +80,6 @@ pub struct CreateArgs {
 /// When the options make no sense or the image cannot be written. Then nothing has changed.
 pub fn run(args: &CreateArgs) -> Result<()> {
     let ImageFile { path, format, .. } = named_image::parse_new(&args.image, args.format)?;
-    if !format.is_made() {
-        let name = format.name();
-        bail!(UsageError(format!("{name} images can be read, not made: choose raw or qcow2")));
-    }
     let options = ImageOptions::parse(&args.options, format)?;
     let refused = (format != Format::Qcow2).then_some("only qcow2 images have backing files: add -f qcow2");
     let backing = options.backing(args.backing.as_deref(), args.backing_format, refused, "-b")?;
@@ -104,9 +102,10 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         backing_size(&path, backing, &allow_dirs)?;
     }
     // Nobody else's images end in the middle of a sector.
-    let size_bytes = size_bytes.checked_next_multiple_of(512).unwrap_or(u64::MAX);
+    let size_bytes = options.size_for(size_bytes);
     let image = NewImage {
         cluster_bytes: options.cluster_bytes,
+        is_fixed: options.is_fixed,
         features: options.features,
         preallocation: options.preallocation.unwrap_or_default(),
         backing,

@@ -2,14 +2,18 @@
 
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
-use blockyard_block::{Preallocation, Qcow2Backing, Qcow2Features, size};
+use blockyard_block::{BlockMapFormat, Preallocation, Qcow2Backing, Qcow2Features, size};
 use blockyard_command_line::usage_error::UsageError;
 
 /// Options of a new image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageOptions {
-    /// Bytes in a cluster.
+    /// Bytes in a cluster, or in a block.
     pub cluster_bytes: Option<u32>,
+    /// Every block has its place from the start.
+    pub is_fixed: bool,
+    /// The disk has whole MiB, as Azure wants.
+    pub is_whole_mib: bool,
     /// What is allocated from the start.
     pub preallocation: Option<Preallocation>,
     /// The backing file's name.
@@ -23,6 +27,16 @@ pub struct ImageOptions {
 }
 
 impl ImageOptions {
+    /// The size of a new image's disk, which is to have at least so many bytes.
+    pub fn size_for(&self, bytes: u64) -> u64 {
+        bytes.checked_next_multiple_of(self.size_unit_bytes()).unwrap_or(u64::MAX)
+    }
+
+    /// What that size is a multiple of.
+    pub fn size_unit_bytes(&self) -> u64 {
+        if self.is_whole_mib { 1 << 20 } else { 512 }
+    }
+
     /// Reads `key=value,key=value`, each text as if all were one.
     ///
     /// # Errors
@@ -86,20 +100,32 @@ impl ImageOptions {
             ("extended_l2", Format::Qcow2) => self.features.has_extended_l2 = chosen(value, &SWITCH)?,
             ("lazy_refcounts", Format::Qcow2) => self.features.has_lazy_refcounts = chosen(value, &SWITCH)?,
             ("encryption", Format::Qcow2) => chosen(value, &[("off", ())])?,
+            ("static", VDI) => self.is_fixed = chosen(value, &SWITCH)?,
+            ("subformat", VHD | VHDX) => self.is_fixed = chosen(value, &[("dynamic", false), ("fixed", true)])?,
+            ("force_size", VHD) => self.is_whole_mib = chosen(value, &SWITCH)?,
+            ("block_size", VHDX) => {
+                self.cluster_bytes = Some(u32::try_from(size::parse(value)?).unwrap_or(u32::MAX));
+            }
             (
                 "cluster_size" | "backing_file" | "backing_fmt" | "compat" | "refcount_bits" | "compression_type"
-                | "extended_l2" | "lazy_refcounts" | "encryption",
+                | "extended_l2" | "lazy_refcounts" | "encryption" | "static" | "subformat" | "force_size"
+                | "block_size",
                 _,
             ) => return Err(format!("{} images have no {key}", format.word())),
             _ => {
                 return Err("the options are size, preallocation and, for qcow2, cluster_size, backing_file, \
-                            backing_fmt, compat, refcount_bits, compression_type, extended_l2 and lazy_refcounts"
+                            backing_fmt, compat, refcount_bits, compression_type, extended_l2 and lazy_refcounts; \
+                            for vdi static; for vpc subformat and force_size; for vhdx subformat and block_size"
                     .to_owned());
             }
         }
         Ok(())
     }
 }
+
+const VDI: Format = Format::BlockMap(BlockMapFormat::Vdi);
+const VHD: Format = Format::BlockMap(BlockMapFormat::Vhd);
+const VHDX: Format = Format::BlockMap(BlockMapFormat::Vhdx);
 
 /// Words for yes and no.
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
@@ -123,7 +149,7 @@ pub fn unsaid_format(name: &str) -> UsageError {
 fn preallocation(word: &str, format: Format) -> Result<Preallocation, String> {
     match (word, format) {
         ("off", _) => Ok(Preallocation::Off),
-        ("metadata", Format::Qcow2) => Ok(Preallocation::Metadata),
+        ("metadata", Format::Qcow2 | Format::BlockMap(_)) => Ok(Preallocation::Metadata),
         ("falloc", _) => Ok(Preallocation::Falloc),
         ("full", _) => Ok(Preallocation::Full),
         ("metadata", _) => Err("a raw image has no metadata: off, falloc or full".to_owned()),

@@ -60,7 +60,16 @@ struct Json {
 /// When the disk cannot be read.
 pub fn run(args: &MeasureArgs) -> Result<()> {
     let options = ImageOptions::parse(&args.options, args.output_format)?;
-    let measuring = Measuring::new(args.output_format, options.cluster_bytes, options.features, options.preallocation)?;
+    let ImageOptions { cluster_bytes, is_fixed, features, .. } = options;
+    let preallocation = options.preallocation.unwrap_or_default();
+    let measuring = Measuring {
+        format: args.output_format,
+        size_unit_bytes: options.size_unit_bytes(),
+        cluster_bytes,
+        is_fixed,
+        features,
+        preallocation,
+    };
     if options.size_bytes.is_some() {
         bail!(UsageError(
             "the size of a disk that is not there is --size SIZE, and of one that is there its own".to_owned()

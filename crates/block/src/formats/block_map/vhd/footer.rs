@@ -6,7 +6,7 @@ use super::SECTOR_BYTES;
 use crate::ImageError;
 
 /// 2040 GiB: larger ones have entries that do not fit.
-const SIZE_MAX_BYTES: u64 = 0xff00_0000 * SECTOR_BYTES;
+pub(super) const SIZE_MAX_BYTES: u64 = 0xff00_0000 * SECTOR_BYTES;
 
 /// Sectors of the largest geometry, which is that of all larger disks, too.
 const GEOMETRY_MAX_SECTORS: u64 = 65535 * 16 * 255;

@@ -7,10 +7,10 @@ use super::{HEADERS_BYTES, MIB};
 use crate::ImageError;
 use crc32c::{crc32c, crc32c_append};
 
-const HEADER_OFFSETS: [u64; 2] = [64 << 10, 128 << 10];
-const HEADER_BYTES: usize = 4096;
-const REGION_TABLE_OFFSETS: [u64; 2] = [192 << 10, 256 << 10];
-const REGION_TABLE_BYTES: usize = 64 << 10;
+pub(super) const HEADER_OFFSETS: [u64; 2] = [64 << 10, 128 << 10];
+pub(super) const HEADER_BYTES: usize = 4096;
+pub(super) const REGION_TABLE_OFFSETS: [u64; 2] = [192 << 10, 256 << 10];
+pub(super) const REGION_TABLE_BYTES: usize = 64 << 10;
 const REGIONS_MAX: u32 = 2047;
 
 /// A GUID as it lies in a file, of the numbers that it is written as.
@@ -20,8 +20,8 @@ pub(super) const fn guid(first: u32, second: u16, third: u16, rest: u64) -> Id {
     [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
 }
 
-const TABLE: Id = guid(0x2dc2_7766, 0xf623, 0x4200, 0x9d64_115e_9bfd_4a08);
-const METADATA: Id = guid(0x8b7c_a206, 0x4790, 0x4b9a, 0xb8fe_575f_050f_886e);
+pub(super) const TABLE: Id = guid(0x2dc2_7766, 0xf623, 0x4200, 0x9d64_115e_9bfd_4a08);
+pub(super) const METADATA: Id = guid(0x8b7c_a206, 0x4790, 0x4b9a, 0xb8fe_575f_050f_886e);
 
 /// Whether the CRC-32C at offset 4, of all bytes with zeros in its own place, is right.
 pub(super) fn has_right_checksum(bytes: &[u8]) -> bool {
@@ -29,6 +29,12 @@ pub(super) fn has_right_checksum(bytes: &[u8]) -> bool {
     let Some((checksum, rest)) = rest.split_first_chunk() else { return false };
     let computed = crc32c_append(crc32c_append(crc32c(signature), &[0; 4]), rest);
     computed == u32::from_le_bytes(*checksum)
+}
+
+/// Makes that right of bytes which have zeros there.
+pub(super) fn set_checksum(bytes: &mut [u8]) {
+    let sum = crc32c(bytes);
+    bytes[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// The current header.

@@ -2,8 +2,8 @@
 
 use super::super::fields::Fields;
 use super::super::image_file::ImageFile;
-use super::MIB;
 use super::header::guid;
+use super::{CHUNK_SECTORS, MIB};
 use crate::ImageError;
 
 const TABLE_BYTES: usize = 64 << 10;
@@ -11,7 +11,7 @@ const ITEMS_MAX: u16 = 2047;
 const ITEM_MAX_BYTES: u32 = 1 << 20;
 
 /// The largest disk: section 2.6.2.2.
-const SIZE_MAX_BYTES: u64 = 64 << 40;
+pub(super) const SIZE_MAX_BYTES: u64 = 64 << 40;
 
 const FILE_PARAMETERS: [u8; 16] = guid(0xcaa1_6737, 0xfa36, 0x4d43, 0xb3b6_33f0_aa44_e76b);
 const DISK_SIZE: [u8; 16] = guid(0x2fa5_4224, 0xcd1b, 0x4876, 0xb211_5dbe_d83b_f4b8);
@@ -86,6 +86,41 @@ impl Items {
 }
 
 impl Metadata {
+    /// Blocks of a chunk, after which the table has an entry for a bitmap.
+    pub(super) fn chunk_blocks(&self) -> u64 {
+        CHUNK_SECTORS * self.sector_bytes / self.block_bytes
+    }
+
+    /// The region of a disk that has this identity and no parent: the table, then the items.
+    pub(super) fn region(&self, disk_id: &[u8; 16]) -> Vec<u8> {
+        // Whoever opens the file has to know it; and it is the disk's, not the file's.
+        const REQUIRED: u32 = 4;
+        const OF_DISK: u32 = 2;
+        let parameters = [(self.block_bytes as u32).to_le_bytes(), u32::from(self.is_fixed).to_le_bytes()].concat();
+        let sector = (self.sector_bytes as u32).to_le_bytes();
+        let items: [(_, _, &[u8]); 5] = [
+            (FILE_PARAMETERS, REQUIRED, &parameters),
+            (DISK_SIZE, REQUIRED | OF_DISK, &self.size_bytes.to_le_bytes()),
+            (DISK_ID, REQUIRED | OF_DISK, disk_id),
+            (LOGICAL_SECTOR, REQUIRED | OF_DISK, &sector),
+            (PHYSICAL_SECTOR, REQUIRED | OF_DISK, &4096_u32.to_le_bytes()),
+        ];
+        let mut region = vec![0; 32];
+        region[..8].copy_from_slice(b"metadata");
+        region[10..12].copy_from_slice(&(items.len() as u16).to_le_bytes());
+        let mut offset = TABLE_BYTES as u32;
+        for (id, flags, bytes) in items {
+            region.extend(id);
+            for number in [offset, bytes.len() as u32, flags, 0] {
+                region.extend(number.to_le_bytes());
+            }
+            offset += bytes.len() as u32;
+        }
+        region.resize(TABLE_BYTES, 0);
+        items.iter().for_each(|(_, _, bytes)| region.extend(*bytes));
+        region
+    }
+
     /// Of the image in `file`, whose metadata lie there.
     pub(super) fn read(file: &ImageFile, region: (u64, u64)) -> Result<Self, ImageError> {
         let (region_offset, region_bytes) = region;

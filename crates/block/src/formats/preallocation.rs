@@ -1,0 +1,35 @@
+//! What a new image has storage for before anything is written to it.
+
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// What an image has from the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preallocation {
+    /// Nothing: clusters and blocks are allocated when they are written.
+    #[default]
+    Off,
+    /// A place for every cluster or block; the file is sparse.
+    Metadata,
+    /// The same, with storage reserved (`fallocate`).
+    Falloc,
+    /// The same, with zeros written.
+    Full,
+}
+
+/// Reserves storage for a range of a file that was never written, as `preallocation` says.
+pub(super) fn reserve(file: &File, offset: u64, length: u64, preallocation: Preallocation) -> io::Result<()> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    match preallocation {
+        Preallocation::Off | Preallocation::Metadata => Ok(()),
+        Preallocation::Falloc => Ok(fallocate(file, FallocateFlags::empty(), offset, length)?),
+        Preallocation::Full => {
+            let pieces = (0..length).step_by(ZEROS.len());
+            pieces
+                .map(|at| (at, (length - at).min(ZEROS.len() as u64) as usize))
+                .try_for_each(|(at, piece)| file.write_all_at(&ZEROS[..piece], offset + at))
+        }
+    }
+}

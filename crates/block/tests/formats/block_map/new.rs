@@ -1,0 +1,148 @@
+//! Images that are made here, as QEMU reads them and as we do.
+
+use super::{Contents, MIB, SIZES, directory, holds, lies_where_qemu_says, open, raw};
+use crate::rig::{qemu_img, qemu_io, text};
+use blockyard_block::conversion::{Conversion, ConversionOptions};
+use blockyard_block::{
+    BlockMapCreateOptions, BlockMapFormat, BlockMapInfo, BlockMapWriter, FileDisk, FileOptions, ImageError, OpenedFile,
+    Preallocation,
+};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+fn create(path: &Path, options: &BlockMapCreateOptions) -> Result<BlockMapWriter, ImageError> {
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+    BlockMapWriter::new(file, path, options)
+}
+
+/// Converted by two threads.
+fn convert(directory: &Path, disk: &[u8], options: &BlockMapCreateOptions) -> PathBuf {
+    let (source, image) = (directory.join("raw"), directory.join("image"));
+    fs::write(&source, disk).unwrap();
+    let source = FileDisk::open(&source, &FileOptions { read_only: true, ..FileOptions::default() }).unwrap();
+    let writer = create(&image, options).unwrap();
+    let how = ConversionOptions { threads: 2, depth: 1, zero_run_bytes: Some(4096) };
+    Conversion::to_block_map(&source, &writer, how).run(|_| true).unwrap();
+    writer.finish().unwrap();
+    image
+}
+
+/// Of all contents and sizes: the same to QEMU, which calls the format `word`, and to us.
+fn compare(format: BlockMapFormat, word: &str, subformat: &str, change: impl Fn(&mut BlockMapCreateOptions)) {
+    for (seed, size_bytes) in SIZES.into_iter().enumerate() {
+        for contents in [Contents::Zeros, Contents::Data, Contents::Pieces] {
+            let mut options = BlockMapCreateOptions::new(format, size_bytes);
+            change(&mut options);
+            compare_one(&options, word, subformat, &raw(size_bytes, contents, seed as u64 * 10));
+        }
+    }
+}
+
+fn compare_one(options: &BlockMapCreateOptions, word: &str, subformat: &str, wanted: &[u8]) {
+    let (_directory, path) = directory();
+    let image = convert(&path, wanted, options);
+    qemu_img(&["compare", "-q", "-f", "raw", "-F", word, text(&path.join("raw")), text(&image)]);
+    if word != "vpc" {
+        qemu_img(&["check", "-q", "-f", word, text(&image)]);
+    }
+    let info = BlockMapInfo::of(&OpenedFile::open(&image, true).unwrap(), options.format).unwrap();
+    assert_eq!((info.size_bytes, info.subformat, info.is_dirty), (wanted.len() as u64, subformat, false));
+    let disk = open(&image, options.format);
+    let is_sparse = !options.is_fixed && options.preallocation == Preallocation::Off;
+    // Of VHDX, QEMU does not say it.
+    if is_sparse && word != "vhdx" {
+        lies_where_qemu_says(&image, word, &disk);
+    }
+    let checked = disk.check(&mut |line| panic!("{line}")).unwrap();
+    assert_eq!(checked.corruptions, 0);
+    holds(disk, wanted);
+    let blocks = wanted.chunks(options.block_bytes().unwrap() as usize);
+    let blocks = blocks.filter(|block| block.iter().any(|&byte| byte != 0)).count() as u64;
+    assert_eq!(image.metadata().unwrap().len(), options.file_bytes(blocks).unwrap());
+}
+
+#[test]
+fn new_vdis_hold_what_they_were_made_of() {
+    compare(BlockMapFormat::Vdi, "vdi", "dynamic", |_| {});
+    compare(BlockMapFormat::Vdi, "vdi", "static", |options| options.is_fixed = true);
+}
+
+#[test]
+fn new_vhds_hold_what_they_were_made_of() {
+    compare(BlockMapFormat::Vhd, "vpc", "dynamic", |_| {});
+    compare(BlockMapFormat::Vhd, "vpc", "dynamic", |options| options.block_bytes = Some(512 << 10));
+    compare(BlockMapFormat::Vhd, "vpc", "fixed", |options| options.is_fixed = true);
+}
+
+#[test]
+fn new_vhdxs_hold_what_they_were_made_of() {
+    compare(BlockMapFormat::Vhdx, "vhdx", "dynamic", |_| {});
+    compare(BlockMapFormat::Vhdx, "vhdx", "dynamic", |options| options.block_bytes = Some(1 << 20));
+    compare(BlockMapFormat::Vhdx, "vhdx", "fixed", |options| options.is_fixed = true);
+}
+
+#[test]
+fn all_of_an_image_can_have_its_place_at_once() {
+    for (format, word) in [(BlockMapFormat::Vdi, "vdi"), (BlockMapFormat::Vhd, "vpc"), (BlockMapFormat::Vhdx, "vhdx")] {
+        for preallocation in [Preallocation::Metadata, Preallocation::Falloc, Preallocation::Full] {
+            let wanted = raw(17 * MIB + 1536, Contents::Pieces, 1);
+            let options = BlockMapCreateOptions::new(format, wanted.len() as u64);
+            compare_one(&BlockMapCreateOptions { preallocation, ..options }, word, "dynamic", &wanted);
+        }
+    }
+}
+
+/// More blocks than a chunk, and than a piece of the table that is written at once.
+#[test]
+fn large_disks_have_large_tables() {
+    const TIB: u64 = 1 << 40;
+    let (_directory, path) = directory();
+    for (format, word, size_bytes, block_bytes) in [
+        (BlockMapFormat::Vdi, "vdi", 8 * TIB, None),
+        (BlockMapFormat::Vhd, "vpc", 2040 << 30, None),
+        (BlockMapFormat::Vhdx, "vhdx", 64 * TIB, None),
+        (BlockMapFormat::Vhdx, "vhdx", TIB, Some(1 << 20)),
+    ] {
+        let options = BlockMapCreateOptions { block_bytes, ..BlockMapCreateOptions::new(format, size_bytes) };
+        let image = path.join("image");
+        let writer = create(&image, &options).unwrap();
+        let file = File::options().write(true).open(&image).unwrap();
+        // From the end on: places are in the order in which they are asked for.
+        let offsets = [size_bytes - 512, size_bytes / 2 + 4096, size_bytes / 3 / 512 * 512, 0];
+        for (offset, byte) in offsets.into_iter().zip(1..) {
+            file.write_all_at(&[byte; 512], writer.place(offset).unwrap()).unwrap();
+        }
+        writer.finish().unwrap();
+        let disk = open(&image, format);
+        let mut commands = Vec::new();
+        for (offset, byte) in offsets.into_iter().zip(1_u8..) {
+            assert_eq!(blockyard_block::read_bytes(&disk, offset..offset + 512).unwrap(), [byte; 512]);
+            commands.push(format!("read -P {byte} {offset} 512"));
+        }
+        drop(disk);
+        commands.push(format!("read -P 0 {} 1M", size_bytes / 4));
+        qemu_io(text(&image), word, &commands.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_a_format_cannot_hold_is_refused() {
+    let (_directory, path) = directory();
+    let refused = |format, size_bytes, block_bytes, said: &str| {
+        let options = BlockMapCreateOptions { block_bytes, ..BlockMapCreateOptions::new(format, size_bytes) };
+        let error = create(&path.join("image"), &options).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    };
+    for format in [BlockMapFormat::Vdi, BlockMapFormat::Vhd, BlockMapFormat::Vhdx] {
+        refused(format, 513, None, "multiple of 512");
+        refused(format, u64::MAX - 511, None, "at most");
+        for block_bytes in [0, 1, 512, MIB as u32 + 512, 3 << 20, u32::MAX] {
+            refused(format, MIB, Some(block_bytes), "blocks");
+        }
+    }
+    refused(BlockMapFormat::Vhd, (2040 << 30) + 512, None, "2040 GiB at most");
+    refused(BlockMapFormat::Vhdx, (64 << 40) + 512, None, "64 TiB at most");
+    refused(BlockMapFormat::Vdi, (64 << 40) + 512, None, "64 TiB at most");
+    refused(BlockMapFormat::Qed, MIB, None, "read, not made");
+}
