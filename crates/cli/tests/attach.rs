@@ -569,7 +569,8 @@ fn descriptors_of_other_threads_are_left_alone() {
 #[test]
 fn what_a_thread_is_in_the_middle_of_is_nothing_to_a_child_and_to_other_threads() {
     let yard = Yard::new();
-    let (program, library, socket) = (c_program(&yard, "posix_forks", &[]), yard.path("library.so"), yard.path("sock"));
+    let (program, library, socket) =
+        (c_program(&yard, "posix_forks", &["-lrt"]), yard.path("library.so"), yard.path("sock"));
     fs::write(&library, blockyard().args(["attach", "--print-library"]).output().unwrap().stdout).unwrap();
     for what in ["connects", "numbers"] {
         let mut command = Command::new(&program);
@@ -579,8 +580,11 @@ fn what_a_thread_is_in_the_middle_of_is_nothing_to_a_child_and_to_other_threads(
     }
     let disk = yard.random("disk.img", BYTES, 35);
     let slow = format!("{},latency=1s", disk.display());
-    for (disk, what) in [(slow.as_str(), "reads"), (disk.to_str().unwrap(), "locks")] {
-        let words = [program.as_os_str(), NAME.as_ref(), what.as_ref(), socket.as_ref()];
+    let twin = yard.path("twin");
+    fs::copy(&disk, &twin).unwrap();
+    let disk = disk.to_str().unwrap();
+    for (disk, what) in [(slow.as_str(), "reads"), (disk, "locks"), (disk, "spawns"), (disk, "threads")] {
+        let words = [program.as_os_str(), NAME.as_ref(), what.as_ref(), twin.as_ref()];
         run_without_leftovers(&mut on_disk(disk, words)).succeeded();
     }
 }

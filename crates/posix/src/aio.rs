@@ -119,6 +119,8 @@ pub(crate) struct Requests {
     /// As the state has them.
     under_way: AtomicUsize,
     told: AtomicUsize,
+    /// Threads that are about to make such after which somebody is told.
+    expected: AtomicUsize,
     /// Threads that want the state while another waits with it, and what wakes that.
     wanted: AtomicUsize,
     interrupt: EventFd,
@@ -141,8 +143,8 @@ impl Requests {
             number: 0,
             told: 0,
         };
-        let (under_way, told, wanted) = Default::default();
-        Ok(Self { state: Mutex::new(state), under_way, told, wanted, interrupt: EventFd::new()? })
+        let (under_way, told, expected, wanted) = Default::default();
+        Ok(Self { state: Mutex::new(state), under_way, told, expected, wanted, interrupt: EventFd::new()? })
     }
 
     /// The state, from whoever waits with it.
@@ -246,15 +248,34 @@ impl Requests {
         self.under_way.load(Ordering::Acquire) > 0
     }
 
-    /// Whether somebody wants to be told of a request that is under way.
+    /// Whether somebody wants to be told of a request that is under way, or about to be.
     pub(crate) fn tells(&self) -> bool {
-        self.told.load(Ordering::Acquire) > 0
+        self.told.load(Ordering::Acquire) + self.expected.load(Ordering::Acquire) > 0
+    }
+
+    /// Until it is dropped, requests are about to be made.
+    pub(crate) fn expect(&self) -> Expected<'_> {
+        self.expected.fetch_add(1, Ordering::AcqRel);
+        Expected(self)
     }
 
     /// Whether a request of a descriptor's is under way.
     pub(crate) fn has_of(&self, descriptor: c_int) -> bool {
         let state = self.state();
         state.jobs.iter().flatten().any(|job| job.descriptor == descriptor)
+    }
+}
+
+/// Requests after which somebody is to be told, until they are made.
+pub(crate) struct Expected<'requests>(&'requests Requests);
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.0.expected.fetch_sub(1, Ordering::AcqRel);
+        if !self.0.tells() {
+            // Whoever waits to tell looks whether there is anything to be told at all.
+            drop(self.0.state());
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A process's own way to a disk: made when it first needs it, and by its child anew.
 
 use crate::ahead::Ahead;
-use crate::aio::Requests;
+use crate::aio::{Expected, Requests};
 use crate::behind::Behind;
 use crate::errno::Errno;
 use crate::locks;
@@ -273,10 +273,18 @@ impl Connection {
         self.requests.get()
     }
 
-    /// Has a thread tell of the ends of those requests after which somebody is to be told.
-    pub(crate) fn tell_of_ends(&'static self, requests: &'static Requests) {
-        if !requests.tells() || self.has_teller.swap(true, Ordering::AcqRel) {
-            return;
+    /// Has a thread tell of the ends of those requests after which somebody is to be told: of those, too, that are
+    /// about to be made.
+    ///
+    /// # Errors
+    /// EAGAIN: the system refuses a thread.
+    pub(crate) fn tell_of_ends<'requests>(
+        &'static self,
+        requests: &'static Requests,
+    ) -> Result<Expected<'requests>, Errno> {
+        let expected = requests.expect();
+        if self.has_teller.swap(true, Ordering::AcqRel) {
+            return Ok(expected);
         }
         let tell = move || {
             loop {
@@ -290,7 +298,9 @@ impl Connection {
         };
         if start_thread(tell).is_err() {
             self.has_teller.store(false, Ordering::Release);
+            return Err(Errno(libc::EAGAIN));
         }
+        Ok(expected)
     }
 
     /// One of so many bytes, which has at most so many requests under way.

@@ -4,8 +4,8 @@ use crate::guarded::get;
 use crate::locks;
 use blockyard_block::specification::DiskSpecification;
 use libc::{c_char, c_int};
-use rustix::fs::readlink;
 use std::ffi::{CStr, OsStr};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ impl Named {
     /// `AT_FDCWD`).
     pub(crate) fn is_in(&self, directory: c_int, first: u8, path: *const c_char) -> bool {
         let Some((parent, part)) = self.part_at.and_then(|at| self.name.split_at_checked(at)) else { return false };
-        is_text(part, first, path) && path_of(directory).is_some_and(|found| found == without_slash(parent))
+        is_text(part, first, path) && is_at(directory, without_slash(parent))
     }
 }
 
@@ -68,13 +68,19 @@ fn is_text(text: &[u8], first: u8, path: *const c_char) -> bool {
         && rest.all(|(index, &byte)| get(path.cast::<u8>().wrapping_add(index)) == Ok(byte))
 }
 
-/// The path of what a descriptor is open on, or of the working directory.
-fn path_of(directory: c_int) -> Option<Vec<u8>> {
-    let link = match directory {
-        libc::AT_FDCWD => "/proc/self/cwd".to_owned(),
-        descriptor => format!("/proc/self/fd/{descriptor}"),
+/// Whether a directory, the working one (`AT_FDCWD`) or one that a descriptor is open on, is at a path. Nothing is
+/// allocated: it is asked of any name, in signal handlers, too.
+fn is_at(directory: c_int, path: &[u8]) -> bool {
+    let mut link = [0; 32];
+    let written = match directory {
+        libc::AT_FDCWD => write!(&mut link[..], "/proc/self/cwd\0"),
+        descriptor => write!(&mut link[..], "/proc/self/fd/{descriptor}\0"),
     };
-    Some(readlink(link, Vec::new()).ok()?.into_bytes())
+    let Ok(link) = CStr::from_bytes_until_nul(&link) else { return false };
+    let mut found = [0_u8; libc::PATH_MAX as usize];
+    // SAFETY: there is room for so many bytes.
+    let length = unsafe { libc::readlink(link.as_ptr(), found.as_mut_ptr().cast(), found.len()) };
+    written.is_ok() && usize::try_from(length).is_ok_and(|length| found.get(..length) == Some(path))
 }
 
 /// A directory's path, which ends with a slash, as the kernel says it.

@@ -1,15 +1,20 @@
 /* A process that is forked, or has descriptors taken and closed, while another of its threads is in the middle of
- * something. The first argument is the disk's name, the second what to do, the third where a server is to listen. */
+ * something. The first argument is the disk's name, the second what to do, the third where a server is to listen or, where
+ * none is needed, a file with the disk's bytes. */
 #define _GNU_SOURCE
+#include <aio.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -169,6 +174,70 @@ static void locks_records(void)
 	}
 }
 
+/* Any number of children may be about to have the disk, who have closed all else. */
+static void spawns(void)
+{
+	posix_spawn_file_actions_t actions[150];
+	char script[4200];
+	pid_t child;
+	snprintf(script, sizeof script, "head -c %d <&3 | cmp -n %d - %s", BLOCK, BLOCK, path);
+	char *words[] = { "sh", "-c", script, NULL };
+	for (int each = 0; each < 150; each++) {
+		CHECK(posix_spawn_file_actions_init(&actions[each]) == 0);
+		CHECK(posix_spawn_file_actions_addclosefrom_np(&actions[each], 3) == 0);
+		CHECK(posix_spawn_file_actions_addopen(&actions[each], 3, name, O_RDONLY, 0) == 0);
+	}
+	for (int each = 0; each < 150; each++) {
+		if (each % 50 == 0) {
+			CHECK(posix_spawn(&child, "/bin/sh", &actions[each], NULL, words, environ) == 0);
+			is_well(child);
+		}
+		CHECK(posix_spawn_file_actions_destroy(&actions[each]) == 0);
+	}
+}
+
+static volatile int signals;
+
+static void count_signal(int number)
+{
+	signals++;
+}
+
+/* Where no thread can be started that would tell of the end, nothing is begun. */
+static void has_no_room_for_threads(void)
+{
+	static char bytes[2][BLOCK];
+	struct aiocb disks, files, *list[] = { &disks, &files };
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
+	struct rlimit little, before;
+	unsigned long pages;
+	disk = open(name, O_RDWR);
+	disks = (struct aiocb){ .aio_fildes = disk, .aio_buf = bytes[0], .aio_nbytes = BLOCK, .aio_lio_opcode = LIO_READ };
+	files = disks, files.aio_buf = bytes[1];
+	CHECK(disk >= 0 && (files.aio_fildes = open(path, O_RDONLY)) >= 0);
+	CHECK(signal(SIGUSR1, count_signal) == SIG_DFL && lio_listio(LIO_WAIT, list, 1, NULL) == 0);
+	FILE *sizes = fopen("/proc/self/statm", "r");
+	CHECK(sizes && fscanf(sizes, "%lu", &pages) == 1 && fclose(sizes) == 0 && getrlimit(RLIMIT_AS, &before) == 0);
+	little = before, little.rlim_cur = pages * 4096 + (1 << 20);
+	CHECK(setrlimit(RLIMIT_AS, &little) == 0);
+	for (int count = 1; count <= 2; count++) {
+		errno = 0;
+		CHECK(lio_listio(LIO_NOWAIT, list, count, &event) == -1 && errno == EAGAIN);
+		for (int each = 0; each < count; each++)
+			CHECK(aio_error(list[each]) == EAGAIN);
+	}
+	disks.aio_sigevent = event;
+	CHECK(aio_read(&disks) == -1 && errno == EAGAIN && aio_error(&disks) == EAGAIN);
+	disks.aio_sigevent.sigev_notify = SIGEV_NONE;
+	CHECK(setrlimit(RLIMIT_AS, &before) == 0 && signals == 0);
+	memset(bytes, 0, sizeof bytes);
+	sigset_t all, some;
+	sigfillset(&all);
+	CHECK(sigprocmask(SIG_SETMASK, &all, &some) == 0 && lio_listio(LIO_NOWAIT, list, 2, &event) == 0);
+	sigsuspend(&some);
+	CHECK(signals == 1 && aio_error(&disks) == 0 && aio_error(&files) == 0 && memcmp(bytes[0], bytes[1], BLOCK) == 0);
+}
+
 int main(int count, char **words)
 {
 	CHECK(count == 4);
@@ -178,6 +247,10 @@ int main(int count, char **words)
 		forks_while_another_reads();
 	else if (strcmp(words[2], "locks") == 0)
 		locks_records();
+	else if (strcmp(words[2], "spawns") == 0)
+		spawns();
+	else if (strcmp(words[2], "threads") == 0)
+		has_no_room_for_threads();
 	else
 		connects(words[2]);
 	return 0;

@@ -12,6 +12,7 @@ use crate::transfer::Ends;
 use libc::{aiocb, c_int, sigevent, timespec};
 use std::slice;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -97,9 +98,15 @@ fn made(block: *mut aiocb, call: Call) -> Option<Result<c_int, Errno>> {
     }
     Some(match asked {
         Ok(Asked { connection, requests, wanted }) => {
-            let refused = requests.make(connection, [wanted].into_iter(), None);
-            connection.tell_of_ends(requests);
-            if refused > 0 { Err(Errno(libc::EAGAIN)) } else { Ok(0) }
+            let expected = block.notice().is_wanted().then(|| connection.tell_of_ends(requests)).transpose();
+            match expected {
+                Ok(_expected) if requests.make(connection, [wanted].into_iter(), None) == 0 => Ok(0),
+                Ok(_) => Err(Errno(libc::EAGAIN)),
+                Err(error) => {
+                    block.refuse(error);
+                    Err(error)
+                }
+            }
         }
         Err(error) => {
             block.end(Err(error));
@@ -184,6 +191,21 @@ fn suspended_once(list: List<'_>, deadline: Option<Instant>, busy: &Busy) -> Res
     }
 }
 
+/// Starts a thread that hears of requests that glibc has been given, and tells of their ends.
+fn tell_of_theirs(group: Arc<Group>) -> Result<Sender<Vec<ControlBlock>>, Errno> {
+    let (made, theirs) = channel::<Vec<ControlBlock>>();
+    let tell = move || {
+        for block in theirs.iter().flatten() {
+            while block.status() == libc::EINPROGRESS {
+                thread::sleep(OFTEN);
+            }
+            group.one_less();
+        }
+    };
+    start_thread(tell).map_err(|_| Errno(libc::EAGAIN))?;
+    Ok(made)
+}
+
 /// Makes the requests of a list, and waits for all of them or has somebody told.
 fn made_of_list(list: List<'_>, mode: c_int, event: *const sigevent) -> Result<c_int, Errno> {
     let busy = Busy::enter();
@@ -200,7 +222,8 @@ fn made_of_list(list: List<'_>, mode: c_int, event: *const sigevent) -> Result<c
     let less = || group.iter().for_each(|group| group.one_less());
     let mut refused = 0;
     let mut theirs = Vec::new();
-    let mut ours: Vec<(&Connection, &Requests, Vec<Wanted>)> = Vec::new();
+    let mut ours: Vec<(&'static Connection, &'static Requests, Vec<Wanted>)> = Vec::new();
+    let mut wrong = Vec::new();
     for &block in &blocks {
         match Call::of(block).map_or(Some(Err(Errno(libc::EINVAL))), |call| asked(block, call)) {
             None => theirs.push(block),
@@ -210,18 +233,32 @@ fn made_of_list(list: List<'_>, mode: c_int, event: *const sigevent) -> Result<c
                     None => ours.push((connection, requests, vec![wanted])),
                 }
             }
-            Some(Err(error)) => {
-                block.end(Err(error));
-                less();
-            }
+            Some(Err(error)) => wrong.push((block, error)),
         }
+    }
+    // Whoever tells of their ends is there before any is made: where the system has no room for that, none is.
+    let tells = |list: &[Wanted]| group.is_some() || list.iter().any(|wanted| wanted.block.notice().is_wanted());
+    let tellers = ours.iter().filter(|(_, _, list)| tells(list));
+    let tellers =
+        tellers.map(|(connection, requests, _)| connection.tell_of_ends(requests)).collect::<Result<Vec<_>, _>>();
+    let told = group.clone().filter(|_| !theirs.is_empty()).map(tell_of_theirs).transpose();
+    let (tellers, told) = match (tellers, told) {
+        (Ok(tellers), Ok(told)) => (tellers, told),
+        (Err(error), _) | (_, Err(error)) => {
+            blocks.iter().for_each(|block| block.refuse(error));
+            return Err(error);
+        }
+    };
+    for (block, error) in wrong {
+        block.end(Err(error));
+        less();
     }
     for (connection, requests, list) in ours {
         let not_made = requests.make(connection, list.into_iter(), group.as_ref());
         (0..not_made).for_each(|_| less());
         refused += not_made;
-        connection.tell_of_ends(requests);
     }
+    drop(tellers);
     for &block in &theirs {
         let address = block.address();
         let made = match block.operation() {
@@ -230,16 +267,9 @@ fn made_of_list(list: List<'_>, mode: c_int, event: *const sigevent) -> Result<c
         };
         refused += usize::from(made != 0);
     }
-    if let (Some(group), false) = (group.clone(), theirs.is_empty()) {
-        let theirs_end = move || {
-            for block in theirs {
-                while block.status() == libc::EINPROGRESS {
-                    thread::sleep(OFTEN);
-                }
-                group.one_less();
-            }
-        };
-        let _ = start_thread(theirs_end);
+    if let Some(told) = told {
+        // The thread is there.
+        let _ = told.send(theirs);
     }
     less();
     drop(busy);
