@@ -16,6 +16,7 @@ mod fold;
 mod inbox;
 mod inflate;
 mod l2_cache;
+mod luks;
 mod preallocation;
 mod qcow2;
 mod readers;
@@ -28,12 +29,13 @@ pub use block_map::{BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMa
 pub use error::ImageError;
 pub use file_format::FileFormat;
 pub(crate) use fold::fold;
+pub use luks::{KeyFile, KeyFileError, LuksDisk, LuksHeader, LuksOptions, LuksSlot, NewLuks};
 pub use preallocation::Preallocation;
 pub(crate) use qcow2::create_delta;
 pub use qcow2::{ChainImage, Qcow2Bitmap, Qcow2BitmapAction, Qcow2Encryption, Qcow2Info, Qcow2Snapshot, image_chain};
 pub use qcow2::{CheckReport, Qcow2Check, Qcow2Commit, Qcow2Rebase, Repair, write_differences};
-pub use qcow2::{LuksHeader, LuksSlot, Qcow2Mapping, Qcow2MappingKind};
 pub use qcow2::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Qcow2Writer};
+pub use qcow2::{Qcow2Mapping, Qcow2MappingKind};
 pub use vmdk::{VmdkDisk, VmdkExtent, VmdkInfo};
 
 use crate::Geometry;

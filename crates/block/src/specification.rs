@@ -12,7 +12,8 @@
 //!
 //! | key | kinds | meaning |
 //! |---|---|---|
-//! | `format=raw\|qcow2\|vmdk\|vdi\|vpc\|vhdx\|qed\|parallels` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, `.vdi`, `.vhd`, `.vhdx`, `.qed`, `.hdd`, else raw); contents that say otherwise, and names and contents of formats that are not supported ([`FileFormat`](crate::FileFormat)), are an error |
+//! | `format=raw\|qcow2\|luks\|vmdk\|vdi\|vpc\|vhdx\|qed\|parallels` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, `.vdi`, `.vhd`, `.vhdx`, `.qed`, `.hdd`, else raw); contents that say otherwise, and names and contents of formats that are not supported ([`FileFormat`](crate::FileFormat)), are an error |
+//! | `key-file=PATH` | file | the passphrase of an encrypted qcow2 image, or of a LUKS volume ([`KeyFile`](crate::KeyFile)) |
 //! | `ro` | all | refuse changes |
 //! | `direct` | file | past the page cache (O_DIRECT) |
 //! | `engine=auto\|uring\|threads\|sync` | file | who carries requests out |

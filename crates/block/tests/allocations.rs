@@ -5,8 +5,9 @@ mod vhd_image;
 
 use blockyard_block::layers::{AlignOptions, AlignedDisk, MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use blockyard_block::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, CountingAllocator, Disk, Engine, FileDisk, FileOptions,
-    MemoryMap, NullDisk, Operation, Qcow2CreateOptions, Qcow2Disk, Queue, Request, Segment,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, CountingAllocator, Disk, Engine, FileDisk, FileOptions, KeyFile,
+    LuksDisk, LuksOptions, MemoryMap, NewLuks, NullDisk, Operation, Qcow2CreateOptions, Qcow2Disk, Queue, Request,
+    Segment,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,6 +193,31 @@ fn an_allocated_qcow2_image_allocates_nothing_per_request() {
     let before = allocations();
     run_in_place(&mut *queue, &mut completions);
     assert_eq!(allocations() - before, 0);
+}
+
+/// Which goes through buffers that the queue has from the start.
+#[test]
+fn an_encrypted_disk_allocates_nothing_per_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, key) = (directory.path().join("volume"), directory.path().join("key"));
+    std::fs::write(&key, "passphrase").unwrap();
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let mut options = LuksOptions::default();
+    options.set("iter-time", "1").unwrap();
+    let encryption = NewLuks { key: KeyFile::new(key), options };
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    LuksDisk::create_in(&file, &path, 2 << 20, &encryption).unwrap();
+    for engine in [Engine::Sync, Engine::Threads] {
+        let options = FileOptions { engine, ..FileOptions::default() };
+        let disk = LuksDisk::open_in(file.try_clone().unwrap(), &path, Some(&encryption.key), &options).unwrap();
+        let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
+        let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
+        let mut completions = Vec::with_capacity(DEPTH);
+        run_in_place(&mut *queue, &mut completions);
+        let before = allocations();
+        run_in_place(&mut *queue, &mut completions);
+        assert_eq!(allocations() - before, 0);
+    }
 }
 
 #[test]

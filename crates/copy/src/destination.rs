@@ -125,6 +125,7 @@ impl Destination {
 fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
     let make = match output.format() {
         Some(Format::Qcow2) => "blockyard image create -f qcow2",
+        Some(Format::Luks) => "blockyard image create -f luks",
         Some(Format::BlockMap(BlockMapFormat::Vmdk)) => "qemu-img create -f vmdk -o subformat=monolithicFlat",
         Some(format @ Format::BlockMap(_)) => {
             let name = format.name();

@@ -1,6 +1,6 @@
 //! The gate through which every reference out of an image is opened.
 
-use super::{FoundJournal, ImageError};
+use super::{FoundJournal, ImageError, KeyFile};
 use crate::{FileDisk, FileDiskError, FileIdentity, FileOptions, OpenedFile};
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use std::fs::File;
@@ -9,11 +9,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 /// Directories whose files an image may refer to: what `--allow-dir` names. An image's author otherwise decides which
-/// of the host's files a guest reads and writes.
+/// of the host's files a guest reads and writes. And the key that it may be opened by.
 #[derive(Debug, Default)]
 pub struct AllowedDirectories {
     /// Each with its path, symbolic links resolved.
     directories: Vec<(PathBuf, OwnedFd)>,
+    /// The passphrase of the images that are encrypted.
+    key: Option<KeyFile>,
 }
 
 impl AllowedDirectories {
@@ -40,7 +42,18 @@ impl AllowedDirectories {
                 source,
             })
         });
-        Ok(Self { directories: directories.collect::<Result<_, _>>()? })
+        Ok(Self { directories: directories.collect::<Result<_, _>>()?, key: None })
+    }
+
+    /// The same, and what opens an image and those behind it that are encrypted.
+    #[must_use]
+    pub fn with_key(self, key: Option<KeyFile>) -> Self {
+        Self { key, ..self }
+    }
+
+    /// What opens those that are encrypted.
+    pub(super) fn key(&self) -> Option<&KeyFile> {
+        self.key.as_ref()
     }
 
     /// Their paths, symbolic links resolved.

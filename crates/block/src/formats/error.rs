@@ -1,5 +1,6 @@
 //! Why an image cannot be a disk.
 
+use super::KeyFileError;
 use crate::{FileDiskError, Remedy, ReplacementError, shown};
 use std::io;
 use std::path::PathBuf;
@@ -13,6 +14,9 @@ pub enum ImageError {
     /// The new file could not be put in its place.
     #[error(transparent)]
     Replacement(#[from] ReplacementError),
+    /// The passphrase of an image.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
     /// The operating system failed a step.
     #[error("cannot {action} {}", shown(path))]
     System {

@@ -60,7 +60,8 @@ use chain::Opened;
 pub use commit::Qcow2Commit;
 pub(crate) use create::create_delta;
 pub use create::{Qcow2Backing, Qcow2CreateOptions, Qcow2Features};
-pub use encryption::{LuksHeader, LuksSlot, Qcow2Encryption};
+use encryption::DataCipher;
+pub use encryption::Qcow2Encryption;
 pub use info::{ChainImage, Qcow2Bitmap, Qcow2Info, image_chain};
 pub use internal_bitmaps::Qcow2BitmapAction;
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
@@ -78,8 +79,8 @@ pub use writer::Qcow2Writer;
 
 /// A disk in a qcow2 image, versions 2 and 3, with backing files (raw or qcow2) and external data files.
 ///
-/// Refused, with a sentence that says what to do: images that are encrypted, are marked corrupt, or need what is not
-/// known here; and for writing, those that are marked dirty.
+/// Refused, with a sentence that says what to do: images that are encrypted by another key than that of `allowed`, are
+/// marked corrupt, or need what is not known here; and for writing, those that are marked dirty.
 #[derive(Debug)]
 pub struct Qcow2Disk {
     worker: Arc<Worker>,
@@ -93,8 +94,7 @@ impl Qcow2Disk {
     /// When the image or one that it depends on cannot be opened, is damaged, is not allowed or needs what is not
     /// supported; the error names it.
     pub fn open(path: &Path, options: &FileOptions, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
-        let image = chain::open(path, options, allowed)?;
-        Self::on(image, path)
+        Self::on(chain::open(path, options, allowed)?.unlocked()?, path)
     }
 
     /// Makes an image at `path`, in the place of whatever file is there.
@@ -124,7 +124,17 @@ impl Qcow2Disk {
         options: &FileOptions,
         allowed: &AllowedDirectories,
     ) -> Result<Self, ImageError> {
-        Self::on(chain::open_in(file, path, options, allowed)?, path)
+        Self::on(chain::open_in(file, path, options, allowed)?.unlocked()?, path)
+    }
+
+    /// Opens the image in `file` to see where its data lie ([`Qcow2Disk::map`]), for reading only: what is encrypted
+    /// cannot be read without a key, and takes none for that.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::open`], but for the key.
+    pub fn open_to_map(file: File, path: &Path, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        Self::on(chain::open_in(file, path, &options, allowed)?, path)
     }
 
     /// Opens the image in `file` as it was when a snapshot of it was made, which is kept inside of it: the one with the
@@ -143,7 +153,8 @@ impl Qcow2Disk {
             let problem = format!("its snapshot {which:?} is only read: add ,ro, or ,snapshot to drop what is written");
             return Err(ImageError::Unusable { path: path.to_owned(), problem });
         }
-        Self::on(chain::open_snapshot(file, path, which, options, allowed)?, path)
+        let opened = chain::open_snapshot(file, path, which, options, allowed)?;
+        Self::on(opened.unlocked()?, path)
     }
 
     /// Changes the size of the disk in an image, which is open for writing, and locked. What is new reads as zeros,
@@ -163,6 +174,20 @@ impl Qcow2Disk {
     /// What the permission bits of the image's file and of all files behind it allow.
     pub(crate) fn permissions(&self) -> u32 {
         self.worker.image().permissions
+    }
+
+    /// Whether any image of the chain is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.ciphers().any(|cipher| !cipher.is_none())
+    }
+
+    /// Whether one is so in a way that does not hide its data well.
+    pub(crate) fn is_weakly_encrypted(&self) -> bool {
+        self.ciphers().any(|cipher| matches!(cipher, DataCipher::OnDisk(_)))
+    }
+
+    fn ciphers(&self) -> impl Iterator<Item = &DataCipher> {
+        self.worker.image().below.iter().filter_map(|below| Some(below.file.as_ref()?.cipher()))
     }
 
     /// What there is at the beginning of `range`, and for how long at most.

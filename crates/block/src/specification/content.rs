@@ -14,8 +14,9 @@ const OR_RAW: &str = ",format=raw if these bytes are the disk's own";
 ///
 /// `said`: what the user said it is; without that, the name's ending decides.
 pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Format, OpenError> {
-    if said == Some(Format::Raw) {
-        return Ok(Format::Raw);
+    // A disk may be encrypted as a whole from within: only who says so wants that opened here. What is none has no key.
+    if let Some(said @ (Format::Raw | Format::Luks)) = said {
+        return Ok(said);
     }
     // Whoever opens it as a disk says better what is wrong with a file that cannot be read.
     let Some(found) = FileFormat::of_file(file) else { return check_name(path, said) };

@@ -3,6 +3,7 @@
 
 use super::kinds::{Backend, FileSpecification, OfSize, io_buffer};
 use super::{Delta, DiskSpecification, Format, SessionSpecification, SpecificationError, settings};
+use crate::KeyFile;
 use std::path::{Path, PathBuf};
 
 impl DiskSpecification {
@@ -21,14 +22,23 @@ impl DiskSpecification {
         Self::of_backend(Backend::Null(OfSize::new(capacity_bytes)))
     }
 
-    /// The file or block device, if nothing more is said of it than its format.
+    /// The file or block device, if nothing more is said of it than its format and its key.
     pub fn file_alone(&self) -> Option<&Path> {
         let Backend::File(file) = &self.backend else { return None };
         let mut alone = Self::of_file(&file.path);
         if let Backend::File(bare) = &mut alone.backend {
             (bare.format, bare.lock) = (file.format, file.lock);
+            bare.key_file.clone_from(&file.key_file);
         }
         (*self == alone).then_some(&*file.path)
+    }
+
+    /// What opens its image, if that is encrypted.
+    pub fn key_file(&self) -> Option<&KeyFile> {
+        match &self.backend {
+            Backend::File(file) => file.key_file.as_ref(),
+            _ => None,
+        }
     }
 
     /// The same disk, in this format.

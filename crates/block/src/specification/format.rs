@@ -11,15 +11,18 @@ pub enum Format {
     Raw,
     /// An image in QEMU's format.
     Qcow2,
+    /// A LUKS 1 volume.
+    Luks,
     /// An image in another hypervisor's format: read, and some are made; only a flat VMDK is written in place.
     BlockMap(BlockMapFormat),
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Raw,
         Self::Qcow2,
+        Self::Luks,
         Self::BlockMap(BlockMapFormat::Vmdk),
         Self::BlockMap(BlockMapFormat::Vdi),
         Self::BlockMap(BlockMapFormat::Vhd),
@@ -33,6 +36,7 @@ impl Format {
         match self {
             Self::Raw => "raw",
             Self::Qcow2 => "qcow2",
+            Self::Luks => "luks",
             Self::BlockMap(BlockMapFormat::Vmdk) => "vmdk",
             Self::BlockMap(BlockMapFormat::Vdi) => "vdi",
             Self::BlockMap(BlockMapFormat::Vhd) => "vpc",
@@ -46,6 +50,7 @@ impl Format {
     pub fn name(self) -> &'static str {
         match self {
             Self::Raw | Self::Qcow2 => self.word(),
+            Self::Luks => "LUKS",
             Self::BlockMap(format) => format.name(),
         }
     }

@@ -9,14 +9,15 @@ use blockyard_block::layers::{
     ThrottledDisk, WriteLogDisk, ZerosAsHoles,
 };
 use blockyard_block::{
-    AllowedDirectories, Disk, Engine, FileDisk, FileOptions, MemoryDisk, NullDisk, Operation, Qcow2CreateOptions,
-    Qcow2Disk, VmdkDisk,
+    AllowedDirectories, Disk, Engine, FileDisk, FileOptions, KeyFile, LuksDisk, LuksOptions, MemoryDisk, NewLuks,
+    NullDisk, Operation, Qcow2CreateOptions, Qcow2Disk, VmdkDisk, write_bytes,
 };
 use rig::Rig;
 use rig::demanding_disk::{DemandingDisk, Demands};
 use rig::model::{Action, DISK_BYTES, Model};
 use std::cell::Cell;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -200,6 +201,61 @@ fn requests_to_a_qcow2_image_complete() {
             let _ = fs::remove_file(&path);
             Qcow2Disk::create(&path, &Qcow2CreateOptions::new(DISK_BYTES as u64)).unwrap();
             Arc::new(Qcow2Disk::open(&path, &options(engine), &AllowedDirectories::none()).unwrap())
+        });
+    }
+}
+
+fn encryption(directory: &Path) -> NewLuks {
+    let path = directory.join("key");
+    fs::write(&path, "passphrase").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let mut options = LuksOptions::default();
+    options.set("iter-time", "1").unwrap();
+    NewLuks { key: KeyFile::new(path), options }
+}
+
+#[test]
+fn requests_through_encryption_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let encryption = encryption(directory.path());
+    let path = directory.path().join("volume");
+    let file = File::create_new(&path).unwrap();
+    LuksDisk::create_in(&file, &path, DISK_BYTES as u64, &encryption).unwrap();
+    let head = fs::read(&path).unwrap();
+    let volume = || -> Arc<dyn Disk> {
+        let disk = Arc::new(MemoryDisk::new(head.len() as u64, 512).unwrap());
+        write_bytes(&*disk, 0, &head).unwrap();
+        disk
+    };
+    let demands =
+        Demands { block_bytes: 512, transfer_bytes_max: 65_536, segments_max: 3, memory_align_bytes: 512, depth: 3 };
+    for demands in [None, Some(Demands::NONE), Some(demands)] {
+        requests_complete_by_event_alone(60, &|| {
+            let below: Arc<dyn Disk> = match demands {
+                None => volume(),
+                Some(demands) => Arc::new(DemandingDisk::new(volume(), demands, SEED.replace(SEED.get() + 1))),
+            };
+            let disk = LuksDisk::on(below, &path, Some(&encryption.key)).unwrap();
+            // What was never written is noise.
+            write_bytes(&disk, 0, &vec![0; DISK_BYTES]).unwrap();
+            Arc::new(disk)
+        });
+    }
+}
+
+#[test]
+fn requests_to_an_encrypted_qcow2_image_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    let encryption = encryption(directory.path());
+    let allowed = || AllowedDirectories::none().with_key(Some(encryption.key.clone()));
+    for engine in engines() {
+        requests_complete_by_event_alone(10, &|| {
+            let _ = fs::remove_file(&path);
+            let encryption = Some(encryption.clone());
+            let new = Qcow2CreateOptions { encryption, ..Qcow2CreateOptions::new(DISK_BYTES as u64) };
+            Qcow2Disk::create(&path, &new).unwrap();
+            Arc::new(Qcow2Disk::open(&path, &options(engine), &allowed()).unwrap())
         });
     }
 }

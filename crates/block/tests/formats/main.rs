@@ -4,6 +4,7 @@ mod atomic;
 mod bitmaps;
 mod block_map;
 mod check;
+mod encryption;
 mod killed;
 mod model;
 mod options;

@@ -25,6 +25,7 @@ fn one_of(formats: &[Format]) -> impl TypedValueParser<Value = Format> + use<> {
         let help = match format {
             Format::Raw => "The disk's bytes as they are",
             Format::Qcow2 => "QEMU's format",
+            Format::Luks => "LUKS 1, raw behind its header",
             Format::BlockMap(BlockMapFormat::Vmdk) => "VMware's: read only",
             Format::BlockMap(BlockMapFormat::Vdi) => "VirtualBox's: read, and made anew",
             Format::BlockMap(BlockMapFormat::Vhd) => "VHD, Virtual PC's, Hyper-V's and Azure's: read, and made anew",
@@ -50,7 +51,7 @@ pub fn parse(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
     }
 }
 
-/// An image that is a file, of which no more is said than its format.
+/// An image that is a file, of which no more is said than its format and its key.
 pub struct ImageFile {
     /// It as a disk.
     pub named: DiskSpecification,
@@ -60,7 +61,7 @@ pub struct ImageFile {
     pub format: Format,
 }
 
-/// A new image: a name, and a format at most.
+/// A new image: a name, and a format and a key at most.
 ///
 /// # Errors
 /// [`UsageError`] when it is anything else, or its name is that of a format which is not supported.
@@ -84,13 +85,15 @@ pub fn tell_of_name(path: &Path, format: Format) {
     }
 }
 
-/// An image that is there, for a command that works on the file: a name, and a format at most.
+/// An image that is there, for a command that works on the file: a name, and a format and a key at most.
 ///
 /// # Errors
 /// [`UsageError`] when it is anything else.
 pub fn parse_file(text: &str, format: Option<Format>) -> Result<ImageFile> {
     file_alone(text, format, || {
-        format!("'{text}': it is the image's file that is worked on: a file name, and format=FORMAT at most")
+        format!(
+            "'{text}': it is the image's file that is worked on: a file name, and format=FORMAT and key-file=FILE at most"
+        )
     })
 }
 
@@ -106,7 +109,7 @@ pub fn parse_based(text: &str, format: Option<Format>) -> Result<ImageFile> {
     Ok(file)
 }
 
-/// A file and its format, of a text that says no more.
+/// A file and its format, of a text that says no more but its key.
 fn file_alone(text: &str, format: Option<Format>, problem: impl FnOnce() -> String) -> Result<ImageFile> {
     let named = parse(text, format)?;
     match (named.file_alone().map(Path::to_owned), named.format()) {

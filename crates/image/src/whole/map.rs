@@ -52,8 +52,7 @@ impl Map {
     /// When it or one of those cannot be opened.
     pub fn of_qcow2(image: &OpenedFile, allow_dirs: &[PathBuf]) -> Result<Self> {
         let allowed = AllowedDirectories::new(allow_dirs)?;
-        let options = FileOptions { read_only: true, ..FileOptions::default() };
-        let disk = Qcow2Disk::open_in(image.file().try_clone()?, image.path(), &options, &allowed)?;
+        let disk = Qcow2Disk::open_to_map(image.file().try_clone()?, image.path(), &allowed)?;
         let files = image_chain(image, &allowed)?.iter().map(|image| image.path.display().to_string()).collect();
         Ok(Self { disk: MappedDisk::Qcow2(disk), files })
     }

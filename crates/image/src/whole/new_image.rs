@@ -6,7 +6,8 @@ use crate::error::{Context, Error, Result};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
     AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, Disk, Engine, FileDisk, FileOptions,
-    Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, ReplacementFile, directory_of, shown,
+    LuksDisk, NewLuks, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, ReplacementFile,
+    directory_of, shown,
 };
 use std::fs::File;
 use std::ops::Range;
@@ -45,6 +46,8 @@ pub struct NewImage {
     pub preallocation: Preallocation,
     /// What shows where the image holds nothing.
     pub backing: Option<Qcow2Backing>,
+    /// How its data are encrypted, if they are.
+    pub encryption: Option<NewLuks>,
 }
 
 impl NewImage {
@@ -60,6 +63,7 @@ impl NewImage {
             features: Qcow2Features::default(),
             preallocation: Preallocation::Off,
             backing: None,
+            encryption: None,
         }
     }
 
@@ -72,6 +76,7 @@ impl NewImage {
         match self.format {
             Format::Raw => self.make_raw(&file, watch)?,
             Format::Qcow2 => Qcow2Disk::create_in(file.file(), &self.path, &self.qcow2_options())?,
+            Format::Luks => LuksDisk::create_in(file.file(), &self.path, self.size_bytes, self.luks()?)?,
             Format::BlockMap(format) => {
                 self.block_map_writer(&file, format)?.finish().with_context(|| self.not_written())?;
             }
@@ -87,8 +92,14 @@ impl NewImage {
             features: self.features,
             preallocation: self.preallocation,
             backing: self.backing.clone(),
+            encryption: self.encryption.clone(),
             ..defaults
         }
+    }
+
+    /// How a LUKS volume is encrypted.
+    fn luks(&self) -> Result<&NewLuks> {
+        self.encryption.as_ref().ok_or_else(|| Error::usage("a LUKS volume takes a passphrase: add --key-file FILE"))
     }
 
     /// A writer of an image in another hypervisor's format.
@@ -132,6 +143,10 @@ impl NewImage {
                 Ok(Arc::new(FileDisk::from_file(handle, &OPTIONS)?))
             }
             Format::Qcow2 => Ok(Arc::new(self.open_qcow2(file, allow_dirs)?)),
+            Format::Luks => {
+                let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+                Ok(Arc::new(LuksDisk::open_in(handle, &self.path, Some(&self.luks()?.key), &OPTIONS)?))
+            }
             Format::BlockMap(_) => Err(Error::usage(format!(
                 "partitions and file systems are made on raw and qcow2 disks: make one, and `blockyard image convert` \
                  makes it {}",
@@ -143,7 +158,8 @@ impl NewImage {
     /// The same, of a qcow2 image.
     pub(super) fn open_qcow2(&self, file: &ReplacementFile, allow_dirs: &[PathBuf]) -> Result<Qcow2Disk> {
         let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
-        let allowed = AllowedDirectories::new(allow_dirs)?;
+        let key = self.encryption.as_ref().map(|encryption| encryption.key.clone());
+        let allowed = AllowedDirectories::new(allow_dirs)?.with_key(key);
         // What it refers to starts from the directory: the name itself is not there yet.
         let directory = directory_of(&self.path).canonicalize().context("cannot find the image's directory")?;
         let name = self.path.file_name().map_or_else(PathBuf::new, PathBuf::from);

@@ -5,7 +5,7 @@ use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::size::set_length;
 use blockyard_block::specification::Format;
-use blockyard_block::{AllowedDirectories, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown};
+use blockyard_block::{AllowedDirectories, KeyFile, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -39,6 +39,7 @@ pub struct Resize<'a> {
     format: Format,
     sizes: Range<u64>,
     preallocation: Preallocation,
+    key: Option<KeyFile>,
 }
 
 impl<'a> Resize<'a> {
@@ -68,7 +69,13 @@ impl<'a> Resize<'a> {
         if new_bytes < old_bytes && preallocation != Preallocation::Off {
             return Err(Error::usage(format!("{} is for a disk that becomes larger", Remedy::Preallocation)));
         }
-        Ok(Self { file, format, sizes: old_bytes..new_bytes, preallocation })
+        Ok(Self { file, format, sizes: old_bytes..new_bytes, preallocation, key: None })
+    }
+
+    /// The same of an encrypted image, whose data may have to be changed.
+    #[must_use]
+    pub fn with_key(self, key: Option<KeyFile>) -> Self {
+        Self { key, ..self }
     }
 
     /// The new size.
@@ -82,13 +89,14 @@ impl<'a> Resize<'a> {
     /// # Errors
     /// When the image cannot be written: then it is as large as before.
     pub fn run(&self, allow_dirs: &[PathBuf], watch: &dyn Watch) -> Result<()> {
-        let Self { file, format, ref sizes, preallocation } = *self;
+        let Self { file, format, ref sizes, preallocation, ref key } = *self;
         match format {
             Format::Raw => self.resize_raw(watch),
             Format::Qcow2 => {
-                Ok(Qcow2Disk::resize(file, sizes.end, preallocation, &AllowedDirectories::new(allow_dirs)?)?)
+                let allowed = AllowedDirectories::new(allow_dirs)?.with_key(key.clone());
+                Ok(Qcow2Disk::resize(file, sizes.end, preallocation, &allowed)?)
             }
-            Format::BlockMap(_) => {
+            Format::Luks | Format::BlockMap(_) => {
                 refuse!("{}: {} images are only read", shown(file.path()), format.name())
             }
         }

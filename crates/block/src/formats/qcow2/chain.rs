@@ -2,6 +2,7 @@
 
 use super::check;
 use super::dirty_bits::DirtyBits;
+use super::encryption::{self, DataCipher};
 use super::grace::Grace;
 use super::header::{FIRST_CLUSTER_MAX_BYTES, Header};
 use super::image::{Below, Image};
@@ -13,12 +14,13 @@ use super::l2_cache::L2Cache;
 use super::metadata::Metadata;
 use super::pending_check::Unchecked;
 use super::snapshots;
+use crate::formats::luks::{EncryptedDisk, NO_KEY};
 use crate::formats::{AllowedDirectories, ImageError, demand};
 use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -40,9 +42,22 @@ pub(super) struct Opened {
     pub(super) unchecked: Option<Unchecked>,
     /// Those that are kept.
     pub(super) bitmaps: Option<KeptBitmaps>,
+    /// An image of the chain whose key is not there.
+    locked: Option<PathBuf>,
 }
 
 impl Opened {
+    /// The same, whose data can be read.
+    ///
+    /// # Errors
+    /// When an image of the chain is encrypted, and its key is not there.
+    pub(super) fn unlocked(self) -> Result<Self, ImageError> {
+        match &self.locked {
+            Some(path) => Err(unusable(path, NO_KEY)),
+            None => Ok(self),
+        }
+    }
+
     /// The tables, once the image is known to be in order: for whoever changes them right away.
     ///
     /// # Errors
@@ -116,7 +131,7 @@ pub(super) fn open_delta(
     let options = FileOptions { cache_unsafe: options.cache_unsafe || is_temporary, ..*options };
     let mut chain = Chain::new(options, &nothing);
     let top = chain.open_qcow2(file, path, options.read_only, Base::Given(base))?;
-    let mut opened = chain.finish(top)?;
+    let mut opened = chain.finish(top)?.unlocked()?;
     opened.image.is_temporary = is_temporary;
     if is_temporary {
         opened.image.flushed.clear();
@@ -137,7 +152,7 @@ pub(super) fn open_above(
     let mut chain = Chain::new(*options, allowed);
     chain.known = Some((identity(base_file).map_err(failed)?, disk));
     let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
-    chain.finish(top)
+    chain.finish(top)?.unlocked()
 }
 
 fn unusable(path: &Path, problem: impl Into<String>) -> ImageError {
@@ -179,6 +194,8 @@ struct Chain<'a> {
     snapshot: Option<&'a str>,
     /// A file whose disk is open already.
     known: Option<(Identity, Arc<dyn Disk>)>,
+    /// An image whose key is not there.
+    locked: Option<PathBuf>,
 }
 
 /// Device and inode of a file; for a device, which.
@@ -202,6 +219,7 @@ impl<'a> Chain<'a> {
             permissions: 0o777,
             snapshot: None,
             known: None,
+            locked: None,
         }
     }
 
@@ -218,7 +236,10 @@ impl<'a> Chain<'a> {
         // Data past the page cache, metadata through it: the two must not meet in one page.
         let direct = self.options.direct && header.cluster_bytes() >= PAGE_BYTES;
         let file_options = FileOptions { read_only, direct, ..self.options };
-        let (index, image_file) = self.add_image_file(file, path, file_options)?;
+        let cipher = self.cipher(&file, &header, path, read_only)?;
+        let has_data_file = header.data_file.is_some();
+        let own_cipher = if has_data_file { DataCipher::None } else { cipher.clone() };
+        let (index, image_file) = self.add_image_file(file, path, file_options, own_cipher)?;
         let checked = match read_only {
             true => check::check_to_read(&image_file, &header).map(|()| None),
             false => Unchecked::or_checked(&image_file, &header),
@@ -229,7 +250,7 @@ impl<'a> Chain<'a> {
         let mut metadata = (!read_only).then(|| Metadata::new(Arc::clone(&image_file), &header));
         let mut own = vec![index];
         if let Some(name) = &header.data_file {
-            let (index, data_file) = self.open_data_file(path, name, read_only)?;
+            let (index, data_file) = self.open_data_file(path, name, read_only, cipher)?;
             if let Some(metadata) = &mut metadata {
                 metadata.set_data_file(data_file);
             }
@@ -244,12 +265,27 @@ impl<'a> Chain<'a> {
         Ok(Top { header, metadata, unchecked, bitmaps, own })
     }
 
+    /// What an image's data are encrypted by.
+    fn cipher(&mut self, file: &File, header: &Header, path: &Path, read_only: bool) -> Result<DataCipher, ImageError> {
+        if header.encryption == encryption::NONE {
+            return Ok(DataCipher::None);
+        }
+        let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
+        let image_file = image_file(file).map_err(failed)?;
+        let cipher = DataCipher::open(&image_file, header, path, self.allowed.key(), read_only)?;
+        if let DataCipher::Locked = cipher {
+            self.locked.get_or_insert(path.to_owned());
+        }
+        Ok(cipher)
+    }
+
     /// Adds an image's own file, whose metadata are read and written here and its data by queues.
     fn add_image_file(
         &mut self,
         file: File,
         path: &Path,
         options: FileOptions,
+        cipher: DataCipher,
     ) -> Result<(usize, Arc<ImageFile>), ImageError> {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
         FileDisk::lock(&file, path, &options)?;
@@ -257,7 +293,11 @@ impl<'a> Chain<'a> {
         let metadata_file = file.try_clone().map_err(failed)?;
         let disk = FileDisk::growing(file, &options)?;
         let (image_file, disk) = ImageFile::with_disk(metadata_file, disk, is_growing, options.cache_unsafe);
-        let image_file = Arc::new(image_file);
+        let disk = match &cipher {
+            DataCipher::InFile(cipher) => Arc::new(EncryptedDisk::new(disk, Arc::clone(cipher))),
+            _ => disk,
+        };
+        let image_file = Arc::new(image_file.encrypted(cipher));
         self.below.push(Below { disk, file: Some(Arc::clone(&image_file)) });
         Ok((self.below.len() - 1, image_file))
     }
@@ -267,12 +307,13 @@ impl<'a> Chain<'a> {
         path: &Path,
         name: &str,
         read_only: bool,
+        cipher: DataCipher,
     ) -> Result<(usize, Arc<ImageFile>), ImageError> {
         let found = self.allowed.find(path, name)?;
         let path = found.path().to_owned();
         let (file, path) = found.open(!read_only, self.options.lock.then_some(&path))?;
         self.see(&file, &path)?;
-        self.add_image_file(file, &path, FileOptions { read_only, ..self.options })
+        self.add_image_file(file, &path, FileOptions { read_only, ..self.options }, cipher)
     }
 
     fn open_backing(&mut self, path: &Path, header: &Header) -> Result<(), ImageError> {
@@ -377,7 +418,7 @@ impl<'a> Chain<'a> {
             may_write_in_place: AtomicBool::new(unchecked.is_none() && dirty_bits.is_none()),
             dirty_bits,
         };
-        Ok(Opened { image, metadata, unchecked, bitmaps })
+        Ok(Opened { image, metadata, unchecked, bitmaps, locked: self.locked })
     }
 }
 

@@ -81,7 +81,7 @@ impl<'a> Changes<'a> {
             let write = ToCluster { cluster, entry, place_bytes: place.offset_bytes, is_moved: false, range };
             let bytes = &bytes[..(write.range.end - within) as usize];
             if !self.write_with_copied(&write, bytes)? {
-                self.metadata.data().write(bytes, place.offset_bytes + within)?;
+                self.metadata.data().write_data(bytes, place.offset_bytes + within)?;
             }
             self.reach(place.offset_bytes + cluster_bytes)?;
             self.set(&write)?;
@@ -111,7 +111,7 @@ impl<'a> Changes<'a> {
         // Of `bytes`, what is to be written as it is.
         let mut run = 0..0;
         let write_run = |metadata: &Metadata, run: Range<usize>| {
-            metadata.data().write(&bytes[run.clone()], places.start + within + run.start as u64)
+            metadata.data().write_data(&bytes[run.clone()], places.start + within + run.start as u64)
         };
         for index in 0..count {
             let first = index << bits;
@@ -158,7 +158,7 @@ impl<'a> Changes<'a> {
         let read = copied.iter().try_for_each(|range| self.read_old(write, range, &mut assembled[within(range)]));
         let written = read.and_then(|()| {
             assembled[within(range)].copy_from_slice(bytes);
-            self.metadata.data().write(&assembled, write.place_bytes + all.start)
+            self.metadata.data().write_data(&assembled, write.place_bytes + all.start)
         });
         self.assembled = assembled;
         written.map(|()| true)
@@ -214,7 +214,7 @@ impl<'a> Changes<'a> {
         let part = range.start >> self.layout.part_bits();
         match mapping.place {
             Some(place) if mapping.data >> part & 1 != 0 => {
-                self.metadata.data().read(buffer, place.offset_bytes + range.start)
+                self.metadata.data().read_data(buffer, place.offset_bytes + range.start, disk_offset)
             }
             _ if mapping.zeros >> part & 1 != 0 => {
                 buffer.fill(0);

@@ -176,7 +176,7 @@ impl<'a> Scan<'a> {
     }
 
     fn claim_metadata(&mut self) -> Result<(), Problem> {
-        references::in_header(self.header).iter().try_for_each(|reference| self.claim(reference))?;
+        references::in_header(self.header).try_for_each(|reference| self.claim(&reference))?;
         for refblock in references::in_refcount_table(self.file, self.header)? {
             self.claim(&refblock)?;
             self.refblocks.resize(refblock.index, 0);

@@ -3,8 +3,8 @@
 use super::header::{DISK_MAX_BYTES, EXTENDED_CLUSTER_BITS_MIN};
 use super::writer::Qcow2Writer;
 use crate::ReplacementFile;
-use crate::formats::ImageError;
 use crate::formats::preallocation::{Preallocation, reserve};
+use crate::formats::{ImageError, NewLuks};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -76,17 +76,20 @@ pub struct Qcow2CreateOptions {
     pub backing: Option<Qcow2Backing>,
     /// What whoever uses it must know.
     pub features: Qcow2Features,
+    /// How its data are encrypted, if they are.
+    pub encryption: Option<NewLuks>,
 }
 
 impl Qcow2CreateOptions {
     /// An empty image of `size_bytes` in clusters of 64 KiB.
     pub fn new(size_bytes: u64) -> Self {
         let features = Qcow2Features::default();
-        Self { size_bytes, cluster_bytes: 64 << 10, preallocation: Preallocation::Off, backing: None, features }
+        let (preallocation, cluster_bytes) = (Preallocation::Off, 64 << 10);
+        Self { size_bytes, cluster_bytes, preallocation, backing: None, features, encryption: None }
     }
 
     pub(super) fn check(&self) -> Result<(), ImageError> {
-        let Self { size_bytes, cluster_bytes, preallocation, ref backing, features } = *self;
+        let Self { size_bytes, cluster_bytes, preallocation, ref backing, features, ref encryption } = *self;
         let clusters_are_possible = (CLUSTER_MIN_BYTES..=CLUSTER_MAX_BYTES).contains(&cluster_bytes);
         if !clusters_are_possible || !cluster_bytes.is_power_of_two() {
             let problem =
@@ -103,6 +106,13 @@ impl Qcow2CreateOptions {
                  at most {size_max_bytes}"
             );
             return Err(ImageError::Invalid(problem));
+        }
+        if let Some(NewLuks { options, .. }) = encryption {
+            options.check().map_err(ImageError::Invalid)?;
+            if preallocation != Preallocation::Off && features.version < 3 {
+                let problem = "an encrypted image of version 2 (compat=0.10) cannot be preallocated: take compat=1.1";
+                return Err(ImageError::Invalid(problem.into()));
+            }
         }
         if let Some(Qcow2Backing { name, format }) = backing {
             if preallocation != Preallocation::Off {
@@ -152,7 +162,7 @@ fn fill(file: &File, writer: Qcow2Writer, options: &Qcow2CreateOptions) -> io::R
         let end = options.size_bytes.min(start + table_covers_bytes);
         let count = (end - start).div_ceil(cluster_bytes);
         // Fits: an L2 table has no more entries.
-        let place = writer.place(count as usize, (start..end).step_by(options.cluster_bytes as usize));
+        let place = writer.place_zeros(count as usize, (start..end).step_by(options.cluster_bytes as usize));
         reserve(file, place, count * cluster_bytes, options.preallocation)?;
         writer.settle(start..end)?;
         start = end;

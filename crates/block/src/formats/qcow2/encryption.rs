@@ -1,16 +1,14 @@
-//! How an image is encrypted, for people: nothing here decrypts.
-//!
-//! The header of the newer way is that of LUKS 1: "LUKS1 On-Disk Format Specification", version 1.2.3, section 2.2.
+//! How an image's clusters are encrypted: docs/interop/qcow2.txt, "Data encryption". Metadata never are, nor compressed
+//! clusters.
 
 use super::header::Header;
 use super::image_file::ImageFile;
+use crate::formats::luks::{HEADER_BYTES, SECTOR_BYTES, SectorCipher, open_key};
+use crate::formats::{ImageError, KeyFile, LuksHeader};
+use rustix::io::Errno;
 use std::io;
-
-const HEADER_BYTES: usize = 592;
-const SLOTS_AT: usize = 208;
-const SLOT_BYTES: usize = 48;
-const SLOT_ACTIVE: u32 = 0x00ac_71f3;
-const SECTOR_BYTES: u64 = 512;
+use std::path::Path;
+use std::sync::Arc;
 
 /// How an image's clusters are encrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,46 +21,19 @@ pub enum Qcow2Encryption {
     Other(u32),
 }
 
-/// What the header of LUKS 1 says. Texts are as its writer liked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LuksHeader {
-    /// The cipher, such as `aes`.
-    pub cipher: String,
-    /// The cipher's mode, and after a dash how its initialization vectors are made: `xts-plain64`.
-    pub mode: String,
-    /// The hash, such as `sha256`.
-    pub hash: String,
-    /// The volume's identity.
-    pub uuid: String,
-    /// Bytes in the key.
-    pub key_bytes: u32,
-    /// Where the data begin, in bytes.
-    pub payload_offset_bytes: u64,
-    /// Rounds that check a key.
-    pub iterations: u32,
-    /// Places for passphrases.
-    pub slots: Vec<LuksSlot>,
-}
-
-/// A place for a passphrase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LuksSlot {
-    /// Whether there is one.
-    pub is_active: bool,
-    /// Where the key is, in bytes.
-    pub key_offset_bytes: u64,
-    /// Rounds that make a key of the passphrase.
-    pub iterations: u32,
-    /// Pieces that the key is split into.
-    pub stripes: u32,
-}
+/// Not at all.
+pub(super) const NONE: u32 = 0;
+/// By a passphrase that is the key.
+pub(super) const AES: u32 = 1;
+/// By a key in a header of LUKS.
+pub(super) const LUKS: u32 = 2;
 
 /// `None` for an image that is not encrypted.
 pub(super) fn of(file: &ImageFile, header: &Header) -> io::Result<Option<Qcow2Encryption>> {
     Ok(match header.encryption {
-        0 => None,
-        1 => Some(Qcow2Encryption::Aes),
-        2 => Some(Qcow2Encryption::Luks(luks(file, header)?)),
+        NONE => None,
+        AES => Some(Qcow2Encryption::Aes),
+        LUKS => Some(Qcow2Encryption::Luks(luks(file, header)?)),
         other => Some(Qcow2Encryption::Other(other)),
     })
 }
@@ -74,36 +45,108 @@ fn luks(file: &ImageFile, header: &Header) -> io::Result<Option<LuksHeader>> {
     }
     let mut bytes = [0; HEADER_BYTES];
     file.read(&mut bytes, place.offset_bytes)?;
-    Ok(bytes.starts_with(b"LUKS\xba\xbe\0\x01").then(|| LuksHeader::parse(&bytes)))
+    Ok(LuksHeader::parse(&bytes))
 }
 
-impl LuksHeader {
-    fn parse(bytes: &[u8; HEADER_BYTES]) -> Self {
-        let slot = |at: usize| LuksSlot {
-            is_active: number(bytes, at) == SLOT_ACTIVE,
-            iterations: number(bytes, at + 4),
-            key_offset_bytes: u64::from(number(bytes, at + 40)) * SECTOR_BYTES,
-            stripes: number(bytes, at + 44),
-        };
-        Self {
-            cipher: text(&bytes[8..40]),
-            mode: text(&bytes[40..72]),
-            hash: text(&bytes[72..104]),
-            payload_offset_bytes: u64::from(number(bytes, 104)) * SECTOR_BYTES,
-            key_bytes: number(bytes, 108),
-            iterations: number(bytes, 164),
-            uuid: text(&bytes[168..208]),
-            slots: (SLOTS_AT..HEADER_BYTES).step_by(SLOT_BYTES).map(slot).collect(),
+/// What an image's data are encrypted by in its file.
+#[derive(Clone, Debug, Default)]
+pub(super) enum DataCipher {
+    /// By nothing.
+    #[default]
+    None,
+    /// Each sector by its place in the file.
+    InFile(Arc<SectorCipher>),
+    /// Each sector by its place on the disk: the oldest way, which is only read.
+    OnDisk(Arc<SectorCipher>),
+    /// By a key that nobody gave: of the data, nothing can be read or written.
+    Locked,
+}
+
+impl DataCipher {
+    /// That of an image whose header is `header`.
+    ///
+    /// # Errors
+    /// When the key does not fit, or the image cannot be used so.
+    pub(super) fn open(
+        file: &ImageFile,
+        header: &Header,
+        path: &Path,
+        key: Option<&KeyFile>,
+        read_only: bool,
+    ) -> Result<Self, ImageError> {
+        let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
+        let encryption = of(file, header).map_err(|source| failed(path, source))?;
+        let Some(encryption) = encryption else { return Ok(Self::None) };
+        if !header.size_bytes.is_multiple_of(SECTOR_BYTES as u64) {
+            return Err(unusable(format!("is encrypted, and its {} bytes are no whole sectors", header.size_bytes)));
         }
+        match (encryption, key) {
+            (Qcow2Encryption::Other(number), _) => {
+                Err(unusable(format!("is encrypted in a way that is not known here (method {number})")))
+            }
+            (Qcow2Encryption::Aes, _) if !read_only => Err(unusable(
+                "is encrypted by the oldest way, AES without LUKS, which is only read: add ,ro, and convert it"
+                    .to_owned(),
+            )),
+            (Qcow2Encryption::Luks(None), _) => Err(unusable("has no readable header of LUKS 1".to_owned())),
+            (_, None) => Ok(Self::Locked),
+            (Qcow2Encryption::Aes, Some(key)) => {
+                let cipher = SectorCipher::legacy(key.passphrase()?);
+                Ok(cipher.map_or(Self::Locked, |cipher| Self::OnDisk(Arc::new(cipher))))
+            }
+            (Qcow2Encryption::Luks(Some(luks)), Some(key)) => {
+                let place = header.encryption_header.ok_or_else(|| unusable("has no header of LUKS".to_owned()))?;
+                let cipher = open_key(&luks, key, path, |bytes, at| {
+                    let end = at.checked_add(bytes.len() as u64).filter(|end| *end <= place.length_bytes);
+                    let offset = place.offset_bytes.checked_add(at).filter(|_| end.is_some());
+                    file.read(bytes, offset.ok_or(io::ErrorKind::UnexpectedEof)?)
+                })?;
+                Ok(Self::InFile(Arc::new(cipher)))
+            }
+        }
+    }
+
+    /// Whether queues of the image's file carry its data, through an
+    /// [`EncryptedDisk`](crate::formats::luks::EncryptedDisk) or as they are.
+    pub(super) fn suits_queues(&self) -> bool {
+        matches!(self, Self::None | Self::InFile(_))
+    }
+
+    /// Whether it is one.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// Decrypts what was read at an offset of the file, which is from `disk_offset` of the disk on.
+    pub(super) fn decrypt(&self, bytes: &mut [u8], offset: u64, disk_offset: u64) -> io::Result<()> {
+        match self {
+            Self::None => {}
+            Self::InFile(cipher) => cipher.decrypt(sector(offset, bytes)?, bytes),
+            Self::OnDisk(cipher) => cipher.decrypt(sector(disk_offset, bytes)?, bytes),
+            Self::Locked => return Err(Errno::NOKEY.into()),
+        }
+        Ok(())
+    }
+
+    /// Encrypts what is to be written at an offset of the file.
+    pub(super) fn encrypt(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Self::None => {}
+            Self::InFile(cipher) => cipher.encrypt(sector(offset, bytes)?, bytes),
+            Self::OnDisk(_) => return Err(Errno::ROFS.into()),
+            Self::Locked => return Err(Errno::NOKEY.into()),
+        }
+        Ok(())
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..at + 4].iter().fold(0, |value, &byte| value << 8 | u32::from(byte))
+/// The number of the sector at an offset.
+fn sector(offset: u64, bytes: &[u8]) -> io::Result<u64> {
+    let sector_bytes = SECTOR_BYTES as u64;
+    let is_whole = offset.is_multiple_of(sector_bytes) && bytes.len().is_multiple_of(SECTOR_BYTES);
+    if is_whole { Ok(offset / sector_bytes) } else { Err(Errno::INVAL.into()) }
 }
 
-/// Up to the first zero.
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+fn failed(path: &Path, source: io::Error) -> ImageError {
+    ImageError::System { action: "read the encryption's header of", path: path.to_owned(), source }
 }

@@ -1,6 +1,7 @@
 //! What the first cluster of a qcow2 image says, checked: QEMU's docs/interop/qcow2.txt, "Header" and "Header
 //! extensions".
 
+use super::encryption;
 use crate::Remedy;
 use std::ops::Range;
 
@@ -37,6 +38,8 @@ pub(super) const INCOMPATIBLE_AT: u64 = 72;
 pub(super) const AUTOCLEAR_AT: u64 = 88;
 /// Where the size of the disk is.
 pub(super) const SIZE_AT: u64 = 24;
+/// Where the sort of encryption is.
+pub(super) const ENCRYPTION_AT: u64 = 32;
 /// Where the L1 table's entries and its offset are.
 pub(super) const L1_AT: u64 = 36;
 /// Where the refcount table's offset and its clusters are.
@@ -61,7 +64,7 @@ const EXTENSION_END: u32 = 0;
 pub(super) const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
 const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
 pub(super) const EXTENSION_BITMAPS: u32 = 0x2385_2875;
-const EXTENSION_ENCRYPTION: u32 = 0x0537_be77;
+pub(super) const EXTENSION_ENCRYPTION: u32 = 0x0537_be77;
 
 /// A checked header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,10 +167,7 @@ impl Header {
             Purpose::Check => incompatible & !INCOMPATIBLE_MARKS,
             Purpose::Look => 0,
         })?;
-        let encryption = fields.u32_at(32);
-        if encryption != 0 && !is_looked_at {
-            return Err("is encrypted, which is not supported: convert it with `qemu-img convert`".into());
-        }
+        let encryption = fields.u32_at(ENCRYPTION_AT as usize);
         let cluster_bits = fields.u32_at(20);
         if !(CLUSTER_BITS_MIN..=CLUSTER_BITS_MAX).contains(&cluster_bits) {
             return Err(format!("has clusters of 2^{cluster_bits} bytes; 512 bytes to 2 MiB are possible"));
@@ -201,6 +201,9 @@ impl Header {
             Err(_) if is_looked_at => Extensions::default(),
             parsed => parsed?,
         };
+        if let (encryption::LUKS, Some(table)) = (encryption, extensions.encryption) {
+            unless_looked_at(table.check("header of encryption", cluster_bytes, file_bytes))?;
+        }
         let bitmaps = extensions.bitmaps.take().filter(|_| autoclear & AUTOCLEAR_BITMAPS != 0);
         let backing = match backing_name(first, &fields) {
             Err(_) if is_looked_at => None,

@@ -193,7 +193,9 @@ impl Image {
             let (piece, later) = rest.split_at_mut(found_bytes.min(wanted) as usize);
             match found {
                 Found::Zeros { .. } => piece.fill(0),
-                Found::There { index, offset_bytes, .. } => self.read_below(index, offset_bytes, piece, reader)?,
+                Found::There { index, offset_bytes, .. } => {
+                    self.read_below(index, offset_bytes, offset, piece, reader)?;
+                }
                 Found::Compressed { cluster, skip_bytes } => {
                     let contents = self.compressed_cluster(cluster, reader)?;
                     let found = contents.get(skip_bytes as usize..skip_bytes as usize + piece.len());
@@ -218,10 +220,17 @@ impl Image {
         reader.decompressor.cluster(number, tables, place)
     }
 
-    fn read_below(&self, index: usize, offset: u64, buffer: &mut [u8], reader: &mut Reader) -> io::Result<()> {
+    fn read_below(
+        &self,
+        index: usize,
+        offset: u64,
+        disk_offset: u64,
+        buffer: &mut [u8],
+        reader: &mut Reader,
+    ) -> io::Result<()> {
         let below = self.below.get(index).ok_or_else(invalid)?;
         match &below.file {
-            Some(file) => file.read(buffer, offset),
+            Some(file) => file.read_data(buffer, offset, disk_offset),
             None => {
                 let base = match &mut reader.base {
                     Some(base) => base,
@@ -316,11 +325,11 @@ impl Image {
         Ok(own_in(tables, offset, cut, entries))
     }
 
-    /// A cluster that the file's end cuts off, or that lies behind it, is for the worker.
+    /// A cluster that the file's end cuts off, or that lies behind it, is for the worker; and what queues cannot
+    /// decrypt.
     fn place_in(&self, index: usize, offset_bytes: u64, length_bytes: u64) -> Place {
         let file = self.below.get(index).and_then(|below| below.file.as_ref());
-        let inside = file
-            .is_none_or(|file| offset_bytes.checked_add(length_bytes).is_some_and(|end| end <= file.length_bytes()));
+        let inside = file.is_none_or(|file| file.has(offset_bytes, length_bytes) && file.cipher().suits_queues());
         if inside { Place::There { index, offset_bytes } } else { Place::Elsewhere }
     }
 

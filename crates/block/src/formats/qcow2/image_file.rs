@@ -1,6 +1,7 @@
 //! The file of an image, for its metadata, and for data that are copied here. What queues carry does not pass through
 //! it.
 
+use super::encryption::DataCipher;
 use super::entries::entries_of;
 use super::header::Table;
 #[cfg(not(test))]
@@ -12,8 +13,8 @@ use rustix::fs::{FallocateFlags, SeekFrom, ftruncate, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An image's file. It grows as it is written.
 #[derive(Debug)]
@@ -24,7 +25,14 @@ pub(super) struct ImageFile {
     is_growing: bool,
     /// Whether syncing is worth anything.
     cache_unsafe: bool,
+    /// What the data in it are encrypted by.
+    cipher: DataCipher,
+    /// Data on their way to the file.
+    encrypted: Mutex<Vec<u8>>,
 }
+
+/// Data that are encrypted at once.
+const ENCRYPTED_BYTES: usize = 256 << 10;
 
 impl ImageFile {
     pub(super) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
@@ -39,7 +47,18 @@ impl ImageFile {
     }
 
     fn of(file: HostFile, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
-        Self { file, length_bytes: AtomicU64::new(length_bytes), is_growing, cache_unsafe }
+        let length_bytes = AtomicU64::new(length_bytes);
+        Self { file, length_bytes, is_growing, cache_unsafe, cipher: DataCipher::None, encrypted: Mutex::default() }
+    }
+
+    /// The same file, in which data are encrypted so.
+    pub(super) fn encrypted(self, cipher: DataCipher) -> Self {
+        Self { cipher, ..self }
+    }
+
+    /// What the data in it are encrypted by.
+    pub(super) fn cipher(&self) -> &DataCipher {
+        &self.cipher
     }
 
     /// The entries of a table, whose size is bounded by whoever knows of it.
@@ -89,6 +108,27 @@ impl ImageFile {
         self.file.write_stable(bytes, offset)?;
         self.grown_to(offset + bytes.len() as u64);
         Ok(())
+    }
+
+    /// Writes data, encrypted if the image's are.
+    pub(super) fn write_data(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.cipher.is_none() {
+            return self.write(bytes, offset);
+        }
+        let mut encrypted = self.encrypted.lock().unwrap_or_else(PoisonError::into_inner);
+        for (at, piece) in (offset..).step_by(ENCRYPTED_BYTES).zip(bytes.chunks(ENCRYPTED_BYTES)) {
+            encrypted.clear();
+            encrypted.extend_from_slice(piece);
+            self.cipher.encrypt(&mut encrypted, at)?;
+            self.write(&encrypted, at)?;
+        }
+        Ok(())
+    }
+
+    /// Reads data, which are from `disk_offset` of the disk on.
+    pub(super) fn read_data(&self, buffer: &mut [u8], offset: u64, disk_offset: u64) -> io::Result<()> {
+        self.read(buffer, offset)?;
+        self.cipher.decrypt(buffer, offset, disk_offset)
     }
 
     fn grown_to(&self, end: u64) {

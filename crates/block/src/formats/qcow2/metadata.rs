@@ -159,6 +159,8 @@ impl Metadata {
     /// allocated.
     pub(super) fn is_fresh(&self, offset_bytes: u64) -> bool {
         match self.layout.has_data_file {
+            // Zeros in the file are none on the disk.
+            _ if !self.data().cipher().is_none() => false,
             true => offset_bytes >= self.data_fresh_from,
             false => self.allocator.is_fresh(offset_bytes >> self.layout.cluster_bits),
         }

@@ -3,6 +3,7 @@
 //!
 //! Who counts them decides what may be referred to twice, and what is wrong. What an entry says is decided here.
 
+use super::encryption;
 use super::entries::{COMPRESSED, COPIED, Compressed, L1_RESERVED, L2_RESERVED, Layout, OFFSET_MASK};
 use super::header::{Header, Table};
 use super::image_file::ImageFile;
@@ -64,12 +65,14 @@ impl Reference {
 }
 
 /// What the header refers to, itself included.
-pub(super) fn in_header(header: &Header) -> [Reference; 3] {
-    [
+pub(super) fn in_header(header: &Header) -> impl Iterator<Item = Reference> {
+    let encryption = header.encryption_header.filter(|_| header.encryption == encryption::LUKS);
+    let tables = [
         Reference::of_table(Part::Header, Table { offset_bytes: 0, length_bytes: header.cluster_bytes() }),
         Reference::of_table(Part::RefcountTable, header.refcounts),
         Reference::of_table(Part::L1Table, header.l1),
-    ]
+    ];
+    tables.into_iter().chain(encryption.map(|table| Reference::of_table(Part::Header, table)))
 }
 
 /// The blocks of refcounts. Entries without one are left out.

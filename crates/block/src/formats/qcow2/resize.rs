@@ -3,6 +3,7 @@
 use super::bitmaps::{self, Bitmap};
 use super::chain;
 use super::create::Qcow2CreateOptions;
+use super::encryption;
 use super::entries::{Entry, Mapping, Place};
 use super::header::Header;
 use super::metadata::Metadata;
@@ -37,6 +38,10 @@ pub(super) fn resize(
             let problem = format!("has the bitmap {name:?}, which {problem} (image bitmap --remove)");
             ImageError::Unusable { path: path.to_owned(), problem }
         })?;
+    }
+    if header.encryption != encryption::NONE && header.version < 3 && preallocation != Preallocation::Off {
+        let problem = "is encrypted and of version 2 (compat=0.10), and such an image cannot be preallocated";
+        return Err(ImageError::Unusable { path: path.to_owned(), problem: problem.into() });
     }
     let cluster_bytes = header.cluster_bytes() as u32;
     Qcow2CreateOptions { cluster_bytes, ..Qcow2CreateOptions::new(size_bytes) }.check()?;
@@ -146,7 +151,12 @@ fn preallocate(
         }
         metadata.data().reach((start + length_bytes).min(if layout.has_data_file { range.end } else { u64::MAX }))?;
         let place = Some(Place { offset_bytes: start, is_own: true });
-        metadata.set(cluster, Mapping { place, data: layout.all_parts(), zeros: 0 })?;
+        // Zeros in the file are none on an encrypted disk.
+        let (data, zeros) = match metadata.data().cipher().is_none() {
+            true => (layout.all_parts(), 0),
+            false => (0, layout.all_parts()),
+        };
+        metadata.set(cluster, Mapping { place, data, zeros })?;
         cluster += count;
     }
     Ok(())

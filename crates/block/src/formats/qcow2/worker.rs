@@ -123,7 +123,7 @@ struct Shared {
 
 impl Worker {
     pub(super) fn start(opened: Opened) -> io::Result<Self> {
-        let Opened { image, metadata, unchecked, bitmaps } = opened;
+        let Opened { image, metadata, unchecked, bitmaps, .. } = opened;
         let image = Arc::new(image);
         let pending = unchecked.map(|unchecked| PendingCheck::start(unchecked, Arc::clone(&image))).transpose()?;
         let readers = Readers::new(Arc::clone(&image));

@@ -8,13 +8,15 @@
 //! QEMU's docs/interop/qcow2.txt is the format.
 
 use super::create::{Qcow2Backing, Qcow2CreateOptions, Qcow2Features};
-use super::entries::{COPIED, Layout as Clusters};
+use super::entries::{COPIED, Layout as Clusters, Mapping, Place};
 use super::header::{
-    COMPATIBLE_LAZY_REFCOUNTS, COMPRESSION_ZSTD, EXTENSION_BACKING_FORMAT, INCOMPATIBLE_COMPRESSION,
-    INCOMPATIBLE_EXTENDED_L2,
+    COMPATIBLE_LAZY_REFCOUNTS, COMPRESSION_ZSTD, EXTENSION_BACKING_FORMAT, EXTENSION_ENCRYPTION,
+    INCOMPATIBLE_COMPRESSION, INCOMPATIBLE_EXTENDED_L2,
 };
 use super::new_refcounts::NewRefcounts;
-use crate::formats::ImageError;
+use super::{encryption, header};
+use crate::formats::luks::{EncryptedDisk, NewVolume};
+use crate::formats::{ImageError, NewLuks};
 use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Queue};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::collections::BTreeMap;
@@ -22,7 +24,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Storage is reserved so far ahead: writing to it is a third faster on ext4.
 const RESERVED_BYTES: u64 = 64 << 20;
@@ -34,11 +36,12 @@ const ALL_PARTS_DATA: u64 = u32::MAX as u64;
 const BACKING_NAME_AT: Range<usize> = 8..20;
 
 /// A qcow2 image that is being written.
-#[derive(Debug)]
 pub struct Qcow2Writer {
     file: File,
-    /// The same file, for queues.
-    disk: FileDisk,
+    /// The same file, for queues, which encrypt if the image is encrypted.
+    disk: Arc<dyn Disk>,
+    /// Where the header of encryption is.
+    encryption: Option<header::Table>,
     size_bytes: u64,
     cluster_bits: u32,
     /// What its L2 entries are.
@@ -92,11 +95,24 @@ impl Qcow2Writer {
         let handle = file.try_clone().map_err(|error| ImageError::Invalid(format!("no more descriptors: {error}")))?;
         // Whoever writes does so in a thread of its own.
         let disk = FileDisk::growing(handle, &FileOptions { engine: Engine::Sync, ..FileOptions::default() })?;
+        let mut disk: Arc<dyn Disk> = Arc::new(disk);
         let clusters = Clusters { cluster_bits, is_extended: options.features.has_extended_l2, has_data_file: false };
         let l1_entries = size_bytes.div_ceil(1 << clusters.table_covers_bits());
         let l1_clusters = (l1_entries * 8).div_ceil(1 << cluster_bits);
+        let mut free_cluster = 1 + l1_clusters;
+        let mut encryption = None;
+        if let Some(NewLuks { key, options }) = &options.encryption {
+            let failed = |error| ImageError::Invalid(format!("the header of encryption cannot be made: {error}"));
+            let NewVolume { head, payload_offset_bytes, cipher } =
+                NewVolume::make(options, key.passphrase()?).map_err(failed)?;
+            let offset_bytes = free_cluster << cluster_bits;
+            file.write_all_at(&head, offset_bytes).map_err(failed)?;
+            free_cluster += payload_offset_bytes.div_ceil(1 << cluster_bits);
+            encryption = Some(header::Table { offset_bytes, length_bytes: payload_offset_bytes });
+            disk = Arc::new(EncryptedDisk::new(disk, Arc::new(cipher)));
+        }
         let layout = Layout {
-            free_cluster: 1 + l1_clusters,
+            free_cluster,
             packed: 0..0,
             // Bounded by the options' check: 32 MiB.
             l1: vec![0; l1_entries as usize],
@@ -105,7 +121,8 @@ impl Qcow2Writer {
             reserved_end,
         };
         let (backing, features) = (backing.clone(), options.features);
-        Ok(Self { file, disk, size_bytes, cluster_bits, clusters, features, backing, layout: Mutex::new(layout) })
+        let layout = Mutex::new(layout);
+        Ok(Self { file, disk, encryption, size_bytes, cluster_bits, clusters, features, backing, layout })
     }
 
     /// Bytes in a cluster.
@@ -140,6 +157,23 @@ impl Qcow2Writer {
         for (index, offset) in clusters.take(count).enumerate() {
             let at = start + ((index as u64) << self.cluster_bits);
             self.enter(&mut layout, offset, [at | COPIED, ALL_PARTS_DATA]);
+        }
+        start
+    }
+
+    /// The same of clusters that read as zeros, and of which nothing need be written.
+    pub(super) fn place_zeros(&self, count: usize, clusters: impl Iterator<Item = u64>) -> u64 {
+        // What lies in the file is zeros, but none that decrypt to any.
+        if self.encryption.is_none() {
+            return self.place(count, clusters);
+        }
+        let mut layout = self.layout();
+        let start = layout.take_clusters(count as u64, self.cluster_bits);
+        for (index, offset) in clusters.take(count).enumerate() {
+            let offset_bytes = start + ((index as u64) << self.cluster_bits);
+            let place = Some(Place { offset_bytes, is_own: true });
+            let zeros = self.clusters.all_parts();
+            self.enter(&mut layout, offset, self.clusters.words(Mapping { place, data: 0, zeros }));
         }
         start
     }
@@ -253,7 +287,8 @@ impl Qcow2Writer {
         bytes.extend([0; 12]); // Where the backing file's name is.
         bytes.extend(self.cluster_bits.to_be_bytes());
         bytes.extend(self.size_bytes.to_be_bytes());
-        bytes.extend(0_u32.to_be_bytes()); // Not encrypted.
+        let encryption = if self.encryption.is_some() { encryption::LUKS } else { encryption::NONE };
+        bytes.extend(encryption.to_be_bytes());
         bytes.extend(l1_entries.to_be_bytes());
         bytes.extend(l1_offset.to_be_bytes());
         bytes.extend(refcounts.table_offset_bytes().to_be_bytes());
@@ -269,6 +304,12 @@ impl Qcow2Writer {
             bytes.extend(refcount_order.to_be_bytes());
             bytes.extend(HEADER_V3_BYTES.to_be_bytes());
             bytes.extend([if is_zstd { COMPRESSION_ZSTD } else { 0 }, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        if let Some(header::Table { offset_bytes, length_bytes }) = self.encryption {
+            bytes.extend(EXTENSION_ENCRYPTION.to_be_bytes());
+            bytes.extend(16_u32.to_be_bytes());
+            bytes.extend(offset_bytes.to_be_bytes());
+            bytes.extend(length_bytes.to_be_bytes());
         }
         let Some(Qcow2Backing { name, format }) = &self.backing else {
             bytes.extend([0; 8]); // No more extensions.

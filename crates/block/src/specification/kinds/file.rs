@@ -10,7 +10,7 @@ use crate::specification::settings::Settings;
 use crate::specification::written::{escaped, flag, key};
 use crate::{
     AllowedDirectories, BlockMapDisk, BlockMapFormat, Disk, Engine, FileDisk, FileOptions, ForeignJournal,
-    FoundJournal, OpenedFile, Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
+    FoundJournal, KeyFile, LuksDisk, OpenedFile, Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
 };
 use std::fmt;
 use std::io;
@@ -29,6 +29,8 @@ pub(in crate::specification) struct FileSpecification {
     pub(in crate::specification) format: Option<Format>,
     /// The snapshot inside of a qcow2 image that is meant, instead of its disk.
     pub(in crate::specification) snapshot_name: Option<String>,
+    /// What opens it and the images behind it that are encrypted.
+    pub(in crate::specification) key_file: Option<KeyFile>,
     pub(in crate::specification) direct: bool,
     /// `None`: whoever opens it chooses.
     pub(in crate::specification) engine: Option<Engine>,
@@ -63,6 +65,7 @@ impl DiskKind for FileSpecification {
         let own = &[
             "format",
             "snapshot-name",
+            "key-file",
             "direct",
             "engine",
             "cache",
@@ -81,6 +84,7 @@ impl DiskKind for FileSpecification {
         Ok(Self {
             format: settings.value("format", Format::from_str)?,
             snapshot_name: settings.value("snapshot-name", |name| Ok(name.to_owned()))?,
+            key_file: settings.value("key-file", key_file)?,
             direct: settings.has("direct"),
             engine: settings.value("engine", engine)?,
             cache_unsafe: settings.value("cache", cache)?.is_some(),
@@ -98,7 +102,8 @@ impl DiskKind for FileSpecification {
 
     fn write_first_keys(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         key(f, "format", self.format.map(Format::word))?;
-        key(f, "snapshot-name", self.snapshot_name.as_deref().map(|name| name.replace(',', ",,")))
+        key(f, "snapshot-name", self.snapshot_name.as_deref().map(|name| name.replace(',', ",,")))?;
+        key(f, "key-file", self.key_file.as_ref().map(|key| escaped(key.path())))
     }
 
     fn write_keys(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,6 +164,7 @@ impl FileSpecification {
             path,
             format: None,
             snapshot_name: None,
+            key_file: None,
             direct: false,
             engine: None,
             cache_unsafe: false,
@@ -224,7 +230,8 @@ impl FileSpecification {
         let failed = |error| OpenError::other(shown(&self.path).to_string(), error);
         let handle = file.file().try_clone().map_err(failed)?;
         let permissions = file.permissions().map_err(failed)?;
-        let allowed = || AllowedDirectories::new(context.allow_dirs);
+        let allowed =
+            || AllowedDirectories::new(context.allow_dirs).map(|allowed| allowed.with_key(self.key_file.clone()));
         let on = |disk: Arc<dyn Disk>, own: u32| OnFile {
             disk,
             length_bytes: None,
@@ -235,6 +242,10 @@ impl FileSpecification {
             let problem =
                 io::Error::other(format!("snapshots are inside of qcow2 images, and this is {}", format.word()));
             return Err(failed(problem));
+        }
+        if self.key_file.is_some() && !matches!(format, Format::Qcow2 | Format::Luks) {
+            let problem = "a key file is for qcow2 images and LUKS volumes (format=luks): leave key-file= out";
+            return Err(failed(io::Error::other(problem)));
         }
         Ok(match format {
             Format::Raw => {
@@ -247,8 +258,23 @@ impl FileSpecification {
                     Some(which) => Qcow2Disk::open_snapshot_in(handle, &self.path, which, options, &allowed()?)?,
                     None => Qcow2Disk::open_in(handle, &self.path, options, &allowed()?)?,
                 };
+                if self.key_file.is_some() && !disk.is_encrypted() {
+                    let problem = "neither it nor an image behind it is encrypted: leave key-file= out if that is as \
+                                   it should be";
+                    return Err(failed(io::Error::other(problem)));
+                }
+                if disk.is_weakly_encrypted() {
+                    let image = shown(&self.path);
+                    (context.note)(&format!(
+                        "{image} is encrypted by the oldest way, AES without LUKS, which does not hide it well: convert it"
+                    ));
+                }
                 let own = disk.permissions();
                 on(Arc::new(disk), own)
+            }
+            Format::Luks => {
+                let disk = LuksDisk::open_in(handle, &self.path, self.key_file.as_ref(), options)?;
+                on(Arc::new(disk), permissions)
             }
             Format::BlockMap(BlockMapFormat::Vmdk) if VmdkDisk::is_for(&handle) => {
                 let disk = VmdkDisk::open_in(&handle, &self.path, options, &allowed()?)?;
@@ -279,6 +305,13 @@ impl FileSpecification {
 fn engine(text: &str) -> Result<Engine, String> {
     let found = ENGINES.into_iter().find(|(word, _)| *word == text);
     found.map(|(_, engine)| engine).ok_or_else(|| format!("there is no '{text}', only auto, uring, threads and sync"))
+}
+
+fn key_file(text: &str) -> Result<KeyFile, String> {
+    match text.contains('\0') {
+        true => Err("a path cannot contain a zero byte".into()),
+        false => Ok(KeyFile::new(text)),
+    }
 }
 
 fn cache(text: &str) -> Result<(), String> {

@@ -87,7 +87,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         }
     }
     match format {
-        Format::Raw => raw(args, &named, &file),
+        Format::Raw | Format::Luks => raw(args, &named, &file),
         Format::Qcow2 => qcow2(args, &named, &file),
         Format::BlockMap(of) => block_map(args, &named, &file, of),
     }

@@ -64,7 +64,7 @@ pub fn run(args: &RebaseArgs) -> Result<()> {
         }
         let allow_dirs = behind::allowed(rebase.path(), backing.as_ref(), &args.allow_dir);
         let behind = backing.as_ref().map(|backing| behind::open(rebase.path(), backing, &allow_dirs)).transpose()?;
-        if let Some(keeping) = rebase.keeping(behind, &args.allow_dir)? {
+        if let Some(keeping) = rebase.keeping(behind, &args.allow_dir, named.key_file())? {
             let watch = AtTerminal::watching(args.progress && !args.quiet)?;
             shut_in(&[&named], Vec::new(), 1)?;
             keeping.run(&watch)?;
@@ -85,7 +85,7 @@ impl RebaseArgs {
         let name = self.backing.clone();
         match (name.is_empty(), self.backing_format) {
             (true, _) => Ok(None),
-            (false, Some(format @ Format::BlockMap(_))) => {
+            (false, Some(format @ (Format::Luks | Format::BlockMap(_)))) => {
                 let name = format.name();
                 bail!(UsageError(format!("a backing file is raw or qcow2: {name} images cannot be behind others")))
             }

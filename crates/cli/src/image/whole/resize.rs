@@ -3,7 +3,7 @@
 use super::image_options::ImageOptions;
 use anyhow::Result;
 use blockyard_block::specification::Format;
-use blockyard_block::{shown, size};
+use blockyard_block::{Qcow2Info, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -62,12 +62,17 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     let preallocation = preallocation.transpose()?.unwrap_or_default();
     let access = disk::to_write(&args.allow_dir);
     let file = open_file(&named, &access)?.file;
-    let old_bytes = open_disk(&named, &OpenOptions { file: Some(&file), read_only: true, ..access })?.length_bytes;
+    let old_bytes = match format {
+        // Without its key, if it is encrypted.
+        Format::Qcow2 if named.key_file().is_none() => Qcow2Info::of_opened(&file)?.size_bytes,
+        _ => open_disk(&named, &OpenOptions { file: Some(&file), read_only: true, ..access })?.length_bytes,
+    };
     let resize = Resize::new(&file, format, old_bytes, args.size, args.shrink, preallocation)?;
+    let resize = resize.with_key(named.key_file().cloned());
     match format {
         // It may take long.
         Format::Raw => resize.run(&args.allow_dir, &AtTerminal::catch()?)?,
-        Format::Qcow2 | Format::BlockMap(_) => resize.run(&args.allow_dir, &Nobody)?,
+        Format::Qcow2 | Format::Luks | Format::BlockMap(_) => resize.run(&args.allow_dir, &Nobody)?,
     }
     let sizes = (size::human(old_bytes), size::human(resize.new_bytes()));
     if args.quiet { Ok(()) } else { print(&format!("{}: {} -> {}", shown(&path), sizes.0, sizes.1)) }

@@ -6,7 +6,7 @@
 
 use super::Metadata;
 use crate::formats::qcow2::entries::{COPIED, Entry, Mapping, OFFSET_MASK};
-use crate::formats::qcow2::header::{Header, SIZE_AT, SNAPSHOTS_AT, TABLE_MAX_BYTES, Table};
+use crate::formats::qcow2::header::{ENCRYPTION_AT, Header, SIZE_AT, SNAPSHOTS_AT, TABLE_MAX_BYTES, Table};
 use crate::formats::qcow2::snapshots::{self, FoundSnapshot};
 use rustix::io::Errno;
 use std::io;
@@ -114,14 +114,12 @@ impl Metadata {
         self.file.write(&bytes, clusters.start << bits)?;
         self.barrier()?;
         let new = Table { offset_bytes: clusters.start << bits, length_bytes };
-        // All of them are in one sector. Between the two is the sort of encryption, which is none.
+        // All of them are in one sector. Between the two is the sort of encryption.
+        let mut encryption = [0; 4];
+        self.file.read(&mut encryption, ENCRYPTION_AT)?;
         let entries = u32::try_from(length_bytes / 8).map_err(|_| Errno::FBIG)?;
-        let fields = [
-            &found.size_bytes.to_be_bytes()[..],
-            &0_u32.to_be_bytes(),
-            &entries.to_be_bytes(),
-            &new.offset_bytes.to_be_bytes(),
-        ];
+        let fields =
+            [&found.size_bytes.to_be_bytes()[..], &encryption, &entries.to_be_bytes(), &new.offset_bytes.to_be_bytes()];
         self.file.write_stable(&fields.concat(), SIZE_AT)?;
         let old = std::mem::replace(&mut self.l1, new);
         self.pages = [None, None];

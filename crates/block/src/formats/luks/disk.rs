@@ -1,0 +1,112 @@
+//! Volumes on disks and in files of their own: a header, and behind it the data.
+
+use super::header::HEADER_BYTES;
+use super::new_volume::{NewLuks, NewVolume};
+use super::{EncryptedDisk, KeyFile, LuksHeader, SECTOR_BYTES, SectorCipher, UnlockError, unlock};
+use crate::formats::ImageError;
+use crate::layers::{AlignOptions, AlignedDisk, PartitionDisk, layer};
+use crate::{Disk, DiskReader, FileDisk, FileOptions};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A LUKS 1 volume, open: the disk that is encrypted in it.
+pub struct LuksDisk {
+    below: EncryptedDisk,
+}
+
+/// What is said of a volume whose key nobody gave.
+pub(in crate::formats) const NO_KEY: &str =
+    "is encrypted: name the file that has its passphrase, and nothing else in it, by ,key-file=FILE";
+
+const NO_LUKS_1: &str = "is no LUKS 1 volume; of LUKS 2, and of anything else, nothing is opened";
+
+impl LuksDisk {
+    /// Opens the volume in `file`, which was opened by `path`, with a passphrase.
+    ///
+    /// # Errors
+    /// As [`LuksDisk::on`], and when the file cannot be had.
+    pub fn open_in(file: File, path: &Path, key: Option<&KeyFile>, options: &FileOptions) -> Result<Self, ImageError> {
+        // What is behind the last whole sector is none.
+        let length_bytes = io::Seek::seek(&mut &file, io::SeekFrom::End(0)).map_err(|source| failed(path, source))?;
+        let options = FileOptions { logical_block_bytes: SECTOR_BYTES as u32, ..*options };
+        let disk = FileDisk::on_opened(file, path, &options)?;
+        Self::ending(Arc::new(disk), length_bytes, path, key)
+    }
+
+    /// Opens the volume that is all of a disk, which messages call `path`, with a passphrase.
+    ///
+    /// # Errors
+    /// When it is none, the passphrase is not one of its own or cannot be read, or the disk cannot.
+    pub fn on(disk: Arc<dyn Disk>, path: &Path, key: Option<&KeyFile>) -> Result<Self, ImageError> {
+        let length_bytes = disk.geometry().capacity_bytes;
+        Self::ending(disk, length_bytes, path, key)
+    }
+
+    fn ending(disk: Arc<dyn Disk>, length_bytes: u64, path: &Path, key: Option<&KeyFile>) -> Result<Self, ImageError> {
+        let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
+        let failed = |source| failed(path, source);
+        let reader = RefCell::new(DiskReader::new(&*disk).map_err(failed)?);
+        let read = |bytes: &mut [u8], at| reader.borrow_mut().read(at, bytes);
+        let mut first = [0; HEADER_BYTES];
+        let header = match read(&mut first, 0) {
+            Ok(()) => LuksHeader::parse(&first),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+            Err(error) => return Err(failed(error)),
+        };
+        let header = header.ok_or_else(|| unusable(NO_LUKS_1.to_owned()))?;
+        let key = key.ok_or_else(|| unusable(NO_KEY.to_owned()))?;
+        let cipher = open_key(&header, key, path, read)?;
+        let (start, end) = (header.payload_offset_bytes, length_bytes - length_bytes % SECTOR_BYTES as u64);
+        if start >= end || start < HEADER_BYTES as u64 {
+            let problem = format!("is damaged or cut off: its data begin at {start}, and it has {length_bytes} bytes");
+            return Err(unusable(problem));
+        }
+        let read_only = disk.geometry().read_only;
+        let aligned = AlignedDisk::where_needed(disk, &AlignOptions::default()).map_err(failed)?;
+        let data =
+            PartitionDisk::new(aligned, start..end, read_only).map_err(|error| failed(io::Error::other(error)))?;
+        Ok(Self { below: EncryptedDisk::new(Arc::new(data), Arc::new(cipher)) })
+    }
+
+    /// Makes the empty `file` a volume whose disk has `size_bytes`, a multiple of 512. Its contents are noise until it
+    /// is written to.
+    ///
+    /// # Errors
+    /// When the passphrase cannot be read, or the file cannot be written.
+    pub fn create_in(file: &File, path: &Path, size_bytes: u64, encryption: &NewLuks) -> Result<(), ImageError> {
+        let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
+        let NewLuks { key, options } = encryption;
+        let volume = NewVolume::make(options, key.passphrase()?).map_err(failed)?;
+        let length = volume.payload_offset_bytes.checked_add(size_bytes);
+        let length =
+            length.ok_or_else(|| ImageError::Invalid(format!("a disk of {size_bytes} bytes is not possible")))?;
+        file.write_all_at(&volume.head, 0).and_then(|()| file.set_len(length)).map_err(failed)
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> ImageError {
+    ImageError::System { action: "read the LUKS header of", path: path.to_owned(), source }
+}
+
+/// The key of the volume in `path`, by a key file. `read` reads what lies so far behind its header's beginning.
+pub(in crate::formats) fn open_key(
+    header: &LuksHeader,
+    key: &KeyFile,
+    path: &Path,
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+) -> Result<SectorCipher, ImageError> {
+    unlock(header, key.passphrase()?, read).map_err(|error| match error {
+        UnlockError::Unusable(problem) => ImageError::Unusable { path: path.to_owned(), problem },
+        UnlockError::Read(source) => failed(path, source),
+    })
+}
+
+impl layer::DiskLayer for LuksDisk {
+    fn below(&self) -> &dyn Disk {
+        &self.below
+    }
+}
