@@ -12,8 +12,9 @@
 //!
 //! | key | kinds | meaning |
 //! |---|---|---|
-//! | `format=raw\|qcow2\|luks\|vmdk\|vdi\|vpc\|vhdx\|qed\|parallels` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, `.vdi`, `.vhd`, `.vhdx`, `.qed`, `.hdd`, else raw); contents that say otherwise, and names and contents of formats that are not supported ([`FileFormat`](crate::FileFormat)), are an error |
+//! | `format=raw\|qcow2\|luks\|vmdk\|vdi\|vpc\|vhdx\|qed\|parallels\|ova` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, `.vdi`, `.vhd`, `.vhdx`, `.qed`, `.hdd`, `.ova`, else raw); contents that say otherwise, and names and contents of formats that are not supported ([`FileFormat`](crate::FileFormat)), are an error |
 //! | `key-file=PATH` | file | the passphrase of an encrypted qcow2 image, or of a LUKS volume ([`KeyFile`](crate::KeyFile)) |
+//! | `disk=N` | file | the disk of this number in an OVA; one that has only one needs none |
 //! | `ro` | all | refuse changes |
 //! | `direct` | file | past the page cache (O_DIRECT) |
 //! | `engine=auto\|uring\|threads\|sync` | file | who carries requests out |
@@ -97,6 +98,14 @@ impl DiskSpecification {
     /// The file, device or socket; `None` for a disk that is in none.
     pub fn path(&self) -> Option<&Path> {
         self.backend.get().path()
+    }
+
+    /// Which disk of an OVA it says.
+    pub fn disk_number(&self) -> Option<NonZeroU32> {
+        match &self.backend {
+            Backend::File(file) => file.disk_number,
+            _ => None,
+        }
     }
 
     /// Whether it says `ro`.

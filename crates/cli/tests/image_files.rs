@@ -10,6 +10,8 @@ mod info;
 mod names;
 #[path = "image_files/other_formats.rs"]
 mod other_formats;
+#[path = "image_files/ova.rs"]
+mod ova;
 #[path = "server/mod.rs"]
 mod server;
 #[path = "image_files/snapshots.rs"]

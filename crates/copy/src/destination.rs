@@ -127,7 +127,7 @@ fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
         Some(Format::Qcow2) => "blockyard image create -f qcow2",
         Some(Format::Luks) => "blockyard image create -f luks",
         Some(Format::BlockMap(BlockMapFormat::Vmdk)) => "qemu-img create -f vmdk -o subformat=monolithicFlat",
-        Some(format @ Format::BlockMap(_)) => {
+        Some(format @ (Format::BlockMap(_) | Format::Ova)) => {
             let name = format.name();
             return Err(anyhow!(
                 "{output} is {name} by its name, and {name} images are only read, or made by `blockyard image convert`: choose \

@@ -24,7 +24,7 @@ mod parent_name;
 mod qed;
 mod queue;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod unpacker;
 mod vdi;
 mod vhd;
@@ -38,7 +38,7 @@ pub(super) use vmdk::describe as vmdk_description;
 use super::{AllowedDirectories, CheckReport, ImageError, Qcow2Mapping};
 use crate::{Disk, Extent, FileDisk, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
 use chain::Opened;
-use image_file::ImageFile;
+pub(super) use image_file::ImageFile;
 use queue::BlockMapSplit;
 use std::fs::File;
 use std::io;
@@ -154,6 +154,19 @@ impl BlockMapDisk {
     ) -> Result<Self, ImageError> {
         let image = chain::open_in(file, path, format, options, allowed)?;
         let failed = |source| ImageError::System { action: "start a thread for", path: path.to_owned(), source };
+        Ok(Self { worker: Arc::new(Worker::start(image).map_err(failed)?) })
+    }
+
+    /// The same, of an image that is a part of `file` called `name`, and that cannot refer to anything.
+    pub(super) fn open_part(
+        file: &ImageFile,
+        name: &str,
+        part: Range<u64>,
+        format: BlockMapFormat,
+        options: &FileOptions,
+    ) -> Result<Self, ImageError> {
+        let image = chain::open_part(file, name, part, format, options)?;
+        let failed = |source| ImageError::System { action: "start a thread for", path: file.path().to_owned(), source };
         Ok(Self { worker: Arc::new(Worker::start(image).map_err(failed)?) })
     }
 

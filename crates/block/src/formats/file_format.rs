@@ -86,7 +86,7 @@ const fn archive(
 /// Sources: QEMU's docs/interop (qcow2, qed, parallels, vpc) and the drivers in its block/; VMware's Virtual Disk
 /// Format 5.0; Microsoft's Virtual Hard Disk Image Format Specification and [MS-VHDX]; RFC 1952 (gzip) and 8878
 /// (Zstandard); the formats' own pages for the rest.
-static FORMATS: [FileFormat; 20] = [
+static FORMATS: [FileFormat; 21] = [
     disk("qcow", "qcow (version 1)", &["qcow"], &[at(0, b"QFI\xfb\0\0\0\x01")]),
     disk("qcow2", "qcow2", &["qcow2"], &[at(0, b"QFI\xfb")]),
     disk(
@@ -118,7 +118,9 @@ static FORMATS: [FileFormat; 20] = [
     compressed("lzma", "LZMA", &["lzma"], &[]),
     archive("zip", "ZIP", &["zip"], &[at(0, b"PK\x03\x04"), at(0, b"PK\x05\x06")]),
     archive("7z", "7-Zip", &["7z"], &[at(0, b"7z\xbc\xaf\x27\x1c")]),
-    archive("tar", "tar", &["tar", "ova"], &[at(257, b"ustar")]),
+    // A tar that is called so.
+    disk("ova", "OVA", &["ova"], &[]),
+    archive("tar", "tar", &["tar"], &[at(257, b"ustar")]),
 ];
 
 /// What raw disks begin with: partition tables, file systems and encryption, each with its offset.
@@ -294,7 +296,7 @@ mod tests {
             ("x.VHDX", Some("vhdx")),
             ("a.b/x.vhd", Some("vpc")),
             ("x.img.gz", Some("gz")),
-            ("x.Ova", Some("tar")),
+            ("x.Ova", Some("ova")),
             ("x.qcow2", Some("qcow2")),
             ("x.qcow2.img", None),
             ("vdi", None),

@@ -23,7 +23,9 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
     let named = FileFormat::of_name(path);
     // `None`: what is not supported.
     let wanted = said.or_else(|| named.map_or(Some(Format::Raw), Format::of));
-    let is = found.map_or(Some(Format::Raw), Format::of);
+    // What is said to be an OVA is one if it is a tar: that alone says nothing.
+    let is_ova = wanted == Some(Format::Ova) && found.is_some_and(|found| found.word == "tar");
+    let is = if is_ova { Some(Format::Ova) } else { found.map_or(Some(Format::Raw), Format::of) };
     let problem = match (wanted, is) {
         (Some(wanted), Some(is)) if wanted == is => return Ok(is),
         (_, None) => found.map_or_else(String::new, |found| {

@@ -15,11 +15,13 @@ pub enum Format {
     Luks,
     /// An image in another hypervisor's format: read, and some are made; only a flat VMDK is written in place.
     BlockMap(BlockMapFormat),
+    /// A machine's archive, of which disks are only read.
+    Ova,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Raw,
         Self::Qcow2,
         Self::Luks,
@@ -29,6 +31,7 @@ impl Format {
         Self::BlockMap(BlockMapFormat::Vhdx),
         Self::BlockMap(BlockMapFormat::Qed),
         Self::BlockMap(BlockMapFormat::Parallels),
+        Self::Ova,
     ];
 
     /// Its word: qemu-img's. VHD has what everybody else calls it, `vhd`, besides.
@@ -43,6 +46,7 @@ impl Format {
             Self::BlockMap(BlockMapFormat::Vhdx) => "vhdx",
             Self::BlockMap(BlockMapFormat::Qed) => "qed",
             Self::BlockMap(BlockMapFormat::Parallels) => "parallels",
+            Self::Ova => "ova",
         }
     }
 
@@ -52,6 +56,7 @@ impl Format {
             Self::Raw | Self::Qcow2 => self.word(),
             Self::Luks => "LUKS",
             Self::BlockMap(format) => format.name(),
+            Self::Ova => "OVA",
         }
     }
 

@@ -11,9 +11,10 @@ pub(super) struct Key {
 
 /// In the order in which they are written, before those of [`hindrances`].
 pub(super) const KEYS: &[Key] = &[
-    Key { name: "format", value: Some("raw, qcow2, luks, vmdk, vdi, vpc, vhdx, qed or parallels") },
+    Key { name: "format", value: Some("raw, qcow2, luks, vmdk, vdi, vpc, vhdx, qed, parallels or ova") },
     Key { name: "snapshot-name", value: Some("the name or the id of a snapshot that a qcow2 image has inside") },
     Key { name: "key-file", value: Some("a file that has the passphrase of an encrypted image, and nothing else") },
+    Key { name: "disk", value: Some("the number of a disk in an OVA, from 1") },
     Key { name: "ro", value: None },
     Key { name: "direct", value: None },
     Key { name: "engine", value: Some("auto, uring, threads or sync") },

@@ -181,7 +181,7 @@ fn a_container_is_not_taken_for_a_raw_disk() {
 fn no_raw_disk_is_made_under_the_name_of_another_format() {
     let yard = Yard::new();
     File::create(yard.path("raw.img")).unwrap().set_len(MIB).unwrap();
-    for name in ["x.dmg", "x.Qcow", "x.img.gz", "x.xz", "x.zst", "x.bz2", "x.zip", "x.ova", "x.vma"] {
+    for name in ["x.dmg", "x.Qcow", "x.img.gz", "x.xz", "x.zst", "x.bz2", "x.zip", "x.tar", "x.vma"] {
         for arguments in
             [&["image", "create", name, "1M"][..], &["image", "convert", "raw.img", name], &["copy", "raw.img", name]]
         {

@@ -32,6 +32,7 @@ fn one_of(formats: &[Format]) -> impl TypedValueParser<Value = Format> + use<> {
             Format::BlockMap(BlockMapFormat::Vhdx) => "Hyper-V's: read, and made anew",
             Format::BlockMap(BlockMapFormat::Qed) => "QEMU's former one: read only",
             Format::BlockMap(BlockMapFormat::Parallels) => "Parallels': read only",
+            Format::Ova => "A machine's archive (,disk=N): read only",
         };
         let value = PossibleValue::new(format.word()).help(help);
         if *format == Format::BlockMap(BlockMapFormat::Vhd) { value.alias("vhd") } else { value }

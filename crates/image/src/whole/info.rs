@@ -6,7 +6,7 @@ use blockyard_block::partition_table::{self, PartitionTable};
 use blockyard_block::specification::{DiskSpecification, Format, Kind, OpenError};
 use blockyard_block::{
     AllowedDirectories, BlockMapFormat, BlockMapInfo, ChainImage, Disk, FileFormat, FileUsers, ImageError, OpenedFile,
-    Qcow2Info, VmdkInfo, explain, image_chain, shown,
+    Ova, OvaDisk, Qcow2Info, VmdkInfo, explain, image_chain, shown,
 };
 use std::collections::BTreeSet;
 use std::fs::Metadata;
@@ -23,6 +23,7 @@ pub struct Look {
     qcow2: Option<Qcow2Info>,
     vmdk: Option<VmdkInfo>,
     block_map: Option<BlockMapInfo>,
+    ova_disks: Vec<OvaDisk>,
     users: FileUsers,
 }
 
@@ -58,6 +59,8 @@ pub struct ImageInfo {
     pub vmdk: Option<VmdkInfo>,
     /// What an image in another hypervisor's format does.
     pub block_map: Option<BlockMapInfo>,
+    /// The disks in an OVA.
+    pub ova_disks: Vec<OvaDisk>,
     /// The images behind it, the nearest first, if they were asked for.
     pub behind: Vec<ChainImage>,
     /// Who uses it.
@@ -101,6 +104,7 @@ impl Look {
         let unsaid = opened.filter(|_| !named.says_format());
         let seen = unsaid.and_then(|file| FileFormat::of_file(file.file())).flatten();
         let format = match (seen, opened) {
+            (Some(seen), _) if seen.word == "tar" && named.format() == Some(Format::Ova) => Format::Ova.word(),
             (Some(seen), _) => seen.word,
             (None, Some(_)) if !named.says_format() => "raw",
             _ => named.format().map_or(named.kind().word(), Format::word),
@@ -114,8 +118,10 @@ impl Look {
             }
             _ => None,
         };
+        let ova = opened.filter(|_| format == Format::Ova.word()).and_then(|file| Ova::open(file).ok());
+        let ova_disks = ova.map_or(Vec::new(), |ova| ova.disks().to_vec());
         let users = opened.map(FileUsers::of).transpose().with_context(failed)?.unwrap_or_default();
-        Ok(Self { named: named.clone(), file, format, qcow2, vmdk, block_map, users })
+        Ok(Self { named: named.clone(), file, format, qcow2, vmdk, block_map, ova_disks, users })
     }
 
     /// The file, to be opened as a disk.
@@ -139,7 +145,7 @@ impl Look {
             None => Vec::new(),
         };
         behind.drain(..behind.len().min(1));
-        let Self { named, file, format, qcow2, vmdk, block_map, users } = self;
+        let Self { named, file, format, qcow2, vmdk, block_map, ova_disks, users } = self;
         let metadata = file.as_ref().map(|(_, metadata)| metadata);
         let said_bytes = qcow2.as_ref().map(|info| info.size_bytes);
         let said_bytes = said_bytes.or(block_map.as_ref().map(|info| info.size_bytes));
@@ -165,6 +171,7 @@ impl Look {
             qcow2,
             vmdk,
             block_map,
+            ova_disks,
             behind,
             users,
             unfinished: opened.as_ref().ok().and_then(|opened| opened.unfinished.clone()),

@@ -2,10 +2,11 @@
 
 use crate::error::Result;
 use blockyard_block::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, Disk, ExtentKind, FileOptions, OpenedFile, Qcow2Disk,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, Disk, ExtentKind, FileOptions, OpenedFile, Ova, Qcow2Disk,
     Qcow2Mapping, Qcow2MappingKind, image_chain,
 };
 use std::io;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,6 +66,17 @@ impl Map {
         let allowed = AllowedDirectories::new(allow_dirs)?;
         let options = FileOptions { read_only: true, ..FileOptions::default() };
         let disk = BlockMapDisk::open_in(image.file().try_clone()?, image.path(), format, &options, &allowed)?;
+        let files = disk.files().map(|path| path.display().to_string()).collect();
+        Ok(Self { disk: MappedDisk::BlockMap(disk), files })
+    }
+
+    /// Of a disk in an OVA.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn of_ova(archive: &OpenedFile, number: Option<NonZeroU32>) -> Result<Self> {
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        let disk = Ova::open(archive)?.open_disk(number, &options)?;
         let files = disk.files().map(|path| path.display().to_string()).collect();
         Ok(Self { disk: MappedDisk::BlockMap(disk), files })
     }

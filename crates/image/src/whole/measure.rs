@@ -69,7 +69,7 @@ impl Measuring {
                 let file_bytes = |data_bytes: u64| image.file_bytes(data_bytes.div_ceil(block_bytes));
                 Some(Measured { required_bytes: file_bytes(data_bytes)?, full_bytes: file_bytes(size_bytes)? })
             }
-            Format::Luks | Format::BlockMap(_) => return Err(not_made(self.format)),
+            Format::Luks | Format::BlockMap(_) | Format::Ova => return Err(not_made(self.format)),
         };
         match measured {
             Some(measured) => Ok(measured),

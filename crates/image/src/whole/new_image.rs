@@ -80,6 +80,7 @@ impl NewImage {
             Format::BlockMap(format) => {
                 self.block_map_writer(&file, format)?.finish().with_context(|| self.not_written())?;
             }
+            Format::Ova => return Err(not_made(self.format)),
         }
         Ok(file)
     }
@@ -147,7 +148,7 @@ impl NewImage {
                 let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
                 Ok(Arc::new(LuksDisk::open_in(handle, &self.path, Some(&self.luks()?.key), &OPTIONS)?))
             }
-            Format::BlockMap(_) => Err(Error::usage(format!(
+            Format::BlockMap(_) | Format::Ova => Err(Error::usage(format!(
                 "partitions and file systems are made on raw and qcow2 disks: make one, and `blockyard image convert` \
                  makes it {}",
                 self.format.name()

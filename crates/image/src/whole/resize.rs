@@ -96,7 +96,7 @@ impl<'a> Resize<'a> {
                 let allowed = AllowedDirectories::new(allow_dirs)?.with_key(key.clone());
                 Ok(Qcow2Disk::resize(file, sizes.end, preallocation, &allowed)?)
             }
-            Format::Luks | Format::BlockMap(_) => {
+            Format::Luks | Format::BlockMap(_) | Format::Ova => {
                 refuse!("{}: {} images are only read", shown(file.path()), format.name())
             }
         }

@@ -26,6 +26,12 @@ pub(super) fn corpora() -> Vec<Corpus> {
         block_maps("fuzz_a_spoiled_vmdk_of_esx_neither_panics_nor_hangs", vmdks_of_esx()),
         block_maps("fuzz_a_spoiled_space_efficient_vmdk_neither_panics_nor_hangs", space_efficient_vmdks()),
         Corpus {
+            source: "crates/block/src/formats/ova/tests.rs",
+            function: "fuzz_any_archive_is_disks_or_a_sentence",
+            modules: "formats__ova__tests",
+            seeds: archives(),
+        },
+        Corpus {
             source: "crates/block/src/formats/vmdk/tests.rs",
             function: "fuzz_a_descriptor_is_understood_or_refused_but_never_half",
             modules: "formats__vmdk__tests",
@@ -228,6 +234,24 @@ fn space_efficient_vmdks() -> Vec<(&'static str, Seed)> {
         ("a_table_that_is_not_there", field(27, 0x1000_0000_ffff_ffff)),
         ("a_grain_behind_the_end", table_entry(0, 0x3fff_ffff_ffff_ffff)),
         ("an_entry_that_means_nothing", table_entry(0, 0x4000_0000_0000_0000)),
+    ]
+}
+
+/// Variants of the target's `Item`.
+const ITEMS: u16 = 3;
+
+fn archives() -> Vec<(&'static str, Seed)> {
+    let with = |count| Seed::default().bool(true).length(count);
+    let member =
+        |seed: Seed, kind: u8, name: u8, bytes: u8| seed.choice(0, ITEMS).u8(kind).u8(name).u8(bytes).bool(false);
+    vec![
+        ("good", with(0)),
+        ("two_descriptions", member(with(1), 0, 0, 1)),
+        ("a_disk_twice", member(with(1), 0, 1, 0)),
+        ("a_link_of_that_name", member(with(1), 3, 1, 4)),
+        ("a_manifest_by_a_record", member(member(with(2), 5, 4, 2), 0, 4, 3)),
+        ("a_manifest_of_another_disk", member(with(1), 0, 2, 3)),
+        ("another_name_by_a_record", member(member(with(2), 5, 4, 2), 0, 0, 1)),
     ]
 }
 

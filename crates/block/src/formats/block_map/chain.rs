@@ -14,6 +14,7 @@ use crate::{Disk, FileDisk, FileIdentity, FileOptions, Geometry, SEGMENTS_MAX, s
 use rustix::fs::fstat;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,27 +111,64 @@ pub(super) fn open_in(
     options: &FileOptions,
     allowed: &AllowedDirectories,
 ) -> Result<Image, ImageError> {
-    if !options.read_only {
-        let (name, advice) = (format.name(), "add ,ro, or make a qcow2 of it with `blockyard image convert`");
-        return Err(unusable(path, format!("is a {name} image, which is only read: {advice}")));
-    }
-    let mut chain = Chain {
-        options: *options,
-        allowed,
-        levels: Vec::new(),
-        layers: Vec::new(),
-        below: Vec::new(),
-        paths: Vec::new(),
-        base: None,
-        seen: Vec::new(),
-        permissions: 0o777,
-        notes: Vec::new(),
-    };
+    let mut chain = Chain::new(path, &format!("a {} image", format.name()), options, allowed)?;
     chain.open_layers(file, path.to_owned(), format)?;
     Ok(chain.finish())
 }
 
-impl Chain<'_> {
+/// Opens the image that is a part of `file` called `name`.
+pub(super) fn open_part(
+    file: &ImageFile,
+    name: &str,
+    part: Range<u64>,
+    format: BlockMapFormat,
+    options: &FileOptions,
+) -> Result<Image, ImageError> {
+    let failed = |source| ImageError::System { action: "open", path: file.path().to_owned(), source };
+    let nothing = AllowedDirectories::none();
+    let mut chain = Chain::new(file.path(), "an OVA", options, &nothing)?;
+    let mut image_file = file.part(name, part).map_err(failed)?;
+    let whole = file.file().map_err(failed)?;
+    FileDisk::lock(&whole, file.path(), options)?;
+    chain.permit(&whole, file.path())?;
+    let Opened { body, behind, note, .. } = format.read(&mut image_file)?;
+    chain.notes.extend(note.map(|note| format!("{}: {note}", shown(image_file.path()))));
+    match (body, behind) {
+        (Body::Map(map), Behind::Nothing) => {
+            let storage = chain.add_layer(whole, image_file, map)?;
+            chain.levels.push(Level::new([storage]));
+            Ok(chain.finish())
+        }
+        _ => Err(image_file.unusable("refers to other files, which a part of an archive cannot: unpack it first")),
+    }
+}
+
+impl<'a> Chain<'a> {
+    /// Nothing yet, of an image at `path` of this sort.
+    fn new(
+        path: &Path,
+        sort: &str,
+        options: &FileOptions,
+        allowed: &'a AllowedDirectories,
+    ) -> Result<Self, ImageError> {
+        if !options.read_only {
+            let advice = "add ,ro, or make a qcow2 of it with `blockyard image convert`";
+            return Err(unusable(path, format!("is {sort}, which is only read: {advice}")));
+        }
+        Ok(Self {
+            options: *options,
+            allowed,
+            levels: Vec::new(),
+            layers: Vec::new(),
+            below: Vec::new(),
+            paths: Vec::new(),
+            base: None,
+            seen: Vec::new(),
+            permissions: 0o777,
+            notes: Vec::new(),
+        })
+    }
+
     /// Opens the image in `file`, and those behind it.
     fn open_layers(&mut self, file: File, path: PathBuf, format: BlockMapFormat) -> Result<(), ImageError> {
         let mut next = (file, path);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// A file that is only read.
 #[derive(Debug)]
-pub(super) struct ImageFile {
+pub(in crate::formats) struct ImageFile {
     file: File,
     path: PathBuf,
     /// Where in the file it begins, of which the rest is somebody else's.
@@ -28,7 +28,7 @@ impl ImageFile {
     ///
     /// # Errors
     /// When it can be no disk.
-    pub(super) fn of(file: &File, path: &Path) -> Result<Self, ImageError> {
+    pub(in crate::formats) fn of(file: &File, path: &Path) -> Result<Self, ImageError> {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
         let handle = || file.try_clone().map_err(failed);
         let options = FileOptions { read_only: true, ..FileOptions::default() };
@@ -40,12 +40,27 @@ impl ImageFile {
         Self { file, path: path.to_owned(), start_bytes: 0, length_bytes, logged: None }
     }
 
+    /// A part of the file by itself, which lies within it, as a file below this one's path.
+    pub(super) fn part(&self, name: &str, range: Range<u64>) -> io::Result<Self> {
+        let (start_bytes, length_bytes) = (range.start, range.end - range.start);
+        // Whatever its name is.
+        let mut path = self.path.clone().into_os_string();
+        path.push("/");
+        path.push(name);
+        Ok(Self { file: self.file.try_clone()?, path: path.into(), start_bytes, length_bytes, logged: None })
+    }
+
+    /// The whole file again.
+    pub(super) fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
     /// Where in the file the image begins.
     pub(super) fn start_bytes(&self) -> u64 {
         self.start_bytes
     }
 
-    pub(super) fn length_bytes(&self) -> u64 {
+    pub(in crate::formats) fn length_bytes(&self) -> u64 {
         self.length_bytes
     }
 
@@ -64,7 +79,7 @@ impl ImageFile {
         self.logged.as_ref()?.first_in(range)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::formats) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -72,7 +87,7 @@ impl ImageFile {
     ///
     /// # Errors
     /// `UnexpectedEof` when they reach behind the file's end.
-    pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    pub(in crate::formats) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let Some(logged) = &self.logged else { return self.read_own(bytes, offset) };
         if !lies_within(offset, bytes.len() as u64, logged.end_bytes()) {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -135,7 +150,7 @@ impl ImageFile {
     ///
     /// # Errors
     /// When they cannot be read; the error names the file.
-    pub(super) fn read_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>, ImageError> {
+    pub(in crate::formats) fn read_up_to(&self, offset: u64, length: usize) -> Result<Vec<u8>, ImageError> {
         let left = usize::try_from(self.end_bytes().saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut bytes = vec![0; length.min(left)];
         let read = self.read(&mut bytes, offset);
@@ -143,7 +158,7 @@ impl ImageFile {
     }
 
     /// What is wrong with the image, as it is said when it is opened: goes on after its path.
-    pub(super) fn unusable(&self, problem: impl Into<String>) -> ImageError {
+    pub(in crate::formats) fn unusable(&self, problem: impl Into<String>) -> ImageError {
         unusable(&self.path, problem)
     }
 

@@ -1,7 +1,7 @@
 //! Tests of what the formats share, and images with spoiled headers and tables.
 
 mod fuzz;
-mod samples;
+pub(in crate::formats) mod samples;
 
 use super::image::{Image, Place};
 use super::image_file::ImageFile;

@@ -10,10 +10,11 @@ use crate::specification::settings::Settings;
 use crate::specification::written::{escaped, flag, key};
 use crate::{
     AllowedDirectories, BlockMapDisk, BlockMapFormat, Disk, Engine, FileDisk, FileOptions, ForeignJournal,
-    FoundJournal, KeyFile, LuksDisk, OpenedFile, Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
+    FoundJournal, KeyFile, LuksDisk, OpenedFile, Ova, Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
 };
 use std::fmt;
 use std::io;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(in crate::specification) struct FileSpecification {
     pub(in crate::specification) snapshot_name: Option<String>,
     /// What opens it and the images behind it that are encrypted.
     pub(in crate::specification) key_file: Option<KeyFile>,
+    /// Which disk of an OVA.
+    pub(in crate::specification) disk_number: Option<NonZeroU32>,
     pub(in crate::specification) direct: bool,
     /// `None`: whoever opens it chooses.
     pub(in crate::specification) engine: Option<Engine>,
@@ -66,6 +69,7 @@ impl DiskKind for FileSpecification {
             "format",
             "snapshot-name",
             "key-file",
+            "disk",
             "direct",
             "engine",
             "cache",
@@ -85,6 +89,7 @@ impl DiskKind for FileSpecification {
             format: settings.value("format", Format::from_str)?,
             snapshot_name: settings.value("snapshot-name", |name| Ok(name.to_owned()))?,
             key_file: settings.value("key-file", key_file)?,
+            disk_number: settings.value("disk", disk_number)?,
             direct: settings.has("direct"),
             engine: settings.value("engine", engine)?,
             cache_unsafe: settings.value("cache", cache)?.is_some(),
@@ -103,7 +108,8 @@ impl DiskKind for FileSpecification {
     fn write_first_keys(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         key(f, "format", self.format.map(Format::word))?;
         key(f, "snapshot-name", self.snapshot_name.as_deref().map(|name| name.replace(',', ",,")))?;
-        key(f, "key-file", self.key_file.as_ref().map(|key| escaped(key.path())))
+        key(f, "key-file", self.key_file.as_ref().map(|key| escaped(key.path())))?;
+        key(f, "disk", self.disk_number)
     }
 
     fn write_keys(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,6 +171,7 @@ impl FileSpecification {
             format: None,
             snapshot_name: None,
             key_file: None,
+            disk_number: None,
             direct: false,
             engine: None,
             cache_unsafe: false,
@@ -247,6 +254,10 @@ impl FileSpecification {
             let problem = "a key file is for qcow2 images and LUKS volumes (format=luks): leave key-file= out";
             return Err(failed(io::Error::other(problem)));
         }
+        if self.disk_number.is_some() && format != Format::Ova {
+            let problem = io::Error::other(format!("disks with numbers are in OVAs, and this is {}", format.word()));
+            return Err(failed(problem));
+        }
         Ok(match format {
             Format::Raw => {
                 let disk = FileDisk::on_opened(handle, &self.path, options)?;
@@ -287,6 +298,12 @@ impl FileSpecification {
                 let (own, sector_bytes) = (disk.permissions(), Some(disk.sector_bytes()));
                 OnFile { sector_bytes, ..on(Arc::new(disk), own) }
             }
+            Format::Ova => {
+                let disk = Ova::open(file)?.open_disk(self.disk_number, options)?;
+                disk.notes().iter().for_each(|note| (context.note)(note));
+                let own = disk.permissions();
+                on(Arc::new(disk), own)
+            }
         })
     }
 
@@ -312,6 +329,10 @@ fn key_file(text: &str) -> Result<KeyFile, String> {
         true => Err("a path cannot contain a zero byte".into()),
         false => Ok(KeyFile::new(text)),
     }
+}
+
+fn disk_number(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| format!("'{text}' is not the number of a disk, from 1"))
 }
 
 fn cache(text: &str) -> Result<(), String> {

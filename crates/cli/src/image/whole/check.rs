@@ -4,8 +4,8 @@ use super::shut_in::shut_in;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
 use blockyard_block::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, CheckReport, Disk, FileOptions, OpenedFile, Qcow2Check, Repair,
-    VmdkInfo, shown, size,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, CheckReport, Disk, FileOptions, OpenedFile, Ova, Qcow2Check,
+    Repair, VmdkInfo, shown, size,
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -15,6 +15,7 @@ use blockyard_session::open::{OpenOptions, open_disk, open_file};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 /// Check an image: refcounts, clusters that nobody uses or two use, entries that lead out of the file.
@@ -23,7 +24,8 @@ use std::path::{Path, PathBuf};
 /// checked, 2 when it is damaged (and, as with every command, on wrong usage), 3 when clusters are leaked, 63 for what
 /// cannot be checked: a raw image is nothing but the disk. One cluster with two uses is damage here even where its
 /// refcount knows. Of a VMDK, it is checked that its files are there and long enough; of formats that are only read,
-/// that every entry of the table leads to where a block can be, and no two to one.
+/// that every entry of the table leads to where a block can be, and no two to one. Of an OVA, it is checked that the
+/// digests of its manifest are those of its members, and its disks are.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Image: a file name.
@@ -90,6 +92,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         Format::Raw | Format::Luks => raw(args, &named, &file),
         Format::Qcow2 => qcow2(args, &named, &file),
         Format::BlockMap(of) => block_map(args, &named, &file, of),
+        Format::Ova => ova(args, &named, &file),
     }
 }
 
@@ -130,6 +133,43 @@ fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, for
     let report = disk.check(&mut |line| lines.say(line))?;
     lines.end();
     Said { filename: file.path(), format: Format::BlockMap(format).word(), report }.tell(args)
+}
+
+/// The digests of its manifest, and the tables of its disks.
+fn ova(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<()> {
+    if args.repair.is_some() {
+        bail!("{}: OVAs are only read, so nothing in them is repaired", shown(file.path()));
+    }
+    let archive = Ova::open(file)?;
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    let numbers = (1..=u32::MAX).filter_map(NonZeroU32::new).zip(archive.disks());
+    let with_files = numbers.filter(|(_, disk)| disk.name.is_some()).map(|(number, _)| number);
+    let disks = with_files.map(|number| archive.open_disk(Some(number), &options)).collect::<Result<Vec<_>, _>>()?;
+    shut_in(&[named], Vec::new(), 1)?;
+    let mut lines = Lines::of(args);
+    let mut report = CheckReport::default();
+    match archive.digests()? {
+        None => lines.say("there is no manifest (.mf), so no digest is compared"),
+        Some(digests) => {
+            let unnamed = archive.names().filter(|name| !digests.iter().any(|digest| digest.name() == *name));
+            let unnamed = unnamed.map(|name| format!("{name:?} has no digest in the manifest"));
+            let mut wrong: Vec<_> = unnamed.collect();
+            for digest in &digests {
+                wrong.extend(archive.compare(digest)?);
+            }
+            report.corruptions += wrong.len() as u64;
+            wrong.iter().for_each(|problem| lines.say(&format!("ERROR {problem}")));
+        }
+    }
+    for disk in disks {
+        let of_disk = disk.check(&mut |line| lines.say(line))?;
+        report.corruptions += of_disk.corruptions;
+        report.total_clusters += of_disk.total_clusters;
+        report.allocated_clusters += of_disk.allocated_clusters;
+        report.compressed_clusters += of_disk.compressed_clusters;
+    }
+    lines.end();
+    Said { filename: file.path(), format: "ova", report }.tell(args)
 }
 
 /// Lines that a check says.

@@ -7,7 +7,7 @@ use super::vmdk_report::VmdkReport;
 use anyhow::Result;
 use blockyard_block::partition_table::{PartitionTable, Scheme};
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{ChainImage, printable, size};
+use blockyard_block::{ChainImage, OvaDisk, printable, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::{self, print};
@@ -72,6 +72,9 @@ struct Report {
     vmdk: Option<VmdkReport>,
     #[serde(flatten)]
     block_map: Option<BlockMapReport>,
+    /// Those in an OVA.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    disks: Vec<Disk>,
     /// The images behind it, the nearest first; only when they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     backing_chain: Vec<Behind>,
@@ -97,6 +100,19 @@ struct Behind {
     format: &'static str,
     virtual_size: u64,
     actual_size: u64,
+}
+
+/// A disk in an OVA.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Disk {
+    number: usize,
+    id: String,
+    /// Null for a new, empty one.
+    member: Option<String>,
+    /// As far as the description says it.
+    virtual_size: Option<u64>,
+    format: String,
 }
 
 #[derive(Default, Serialize)]
@@ -130,6 +146,7 @@ impl Report {
             qcow2: qcow2.map(|info| Qcow2Report::of(file.as_deref(), info)),
             vmdk: vmdk.map(|info| VmdkReport::of(file.as_deref(), info)),
             block_map: block_map.map(|info| BlockMapReport::of(format, info)),
+            disks: (1..).zip(info.ova_disks).map(Disk::from).collect(),
             backing_chain: info.behind.iter().map(Behind::from).collect(),
             users: Users { writer: users.writer, reader: users.reader },
             unfinished_change: info.unfinished.map(name),
@@ -178,6 +195,11 @@ impl Report {
         if let Some(block_map) = &self.block_map {
             block_map.render(&mut text);
         }
+        for Disk { number, id, member, virtual_size, .. } in &self.disks {
+            let size = virtual_size.map_or_else(String::new, |bytes| format!(", {}", size::human(bytes)));
+            let member = member.as_deref().map_or_else(|| "new and empty".to_owned(), printable);
+            let _ = writeln!(text, "disk {number}: {member}{size} ({})", printable(id));
+        }
         if let Some(why) = &self.unusable {
             let _ = writeln!(text, "not usable here: {}", printable(why));
             return text.trim_end().to_owned();
@@ -211,6 +233,13 @@ impl Report {
             }
         }
         text
+    }
+}
+
+impl From<(usize, OvaDisk)> for Disk {
+    fn from((number, disk): (usize, OvaDisk)) -> Self {
+        let OvaDisk { id, name, capacity_bytes, format, .. } = disk;
+        Self { number, id, member: name, virtual_size: capacity_bytes, format }
     }
 }
 

@@ -51,6 +51,7 @@ pub fn run(args: &MapArgs) -> Result<()> {
     let map = match (&file, named.format().filter(|_| named.partition().is_none())) {
         (Some(file), Some(Format::Qcow2)) => Map::of_qcow2(file, &args.allow_dir)?,
         (Some(file), Some(Format::BlockMap(format))) => Map::of_block_map(file, format, &args.allow_dir)?,
+        (Some(file), Some(Format::Ova)) => Map::of_ova(file, named.disk_number())?,
         (file, _) => {
             let name = named.path().map_or_else(|| named.to_string(), |path| path.display().to_string());
             Map::of_disk(open_disk(&named, &OpenOptions { file: file.as_ref(), ..access })?.disk, name)

@@ -85,7 +85,7 @@ impl RebaseArgs {
         let name = self.backing.clone();
         match (name.is_empty(), self.backing_format) {
             (true, _) => Ok(None),
-            (false, Some(format @ (Format::Luks | Format::BlockMap(_)))) => {
+            (false, Some(format @ (Format::Luks | Format::BlockMap(_) | Format::Ova))) => {
                 let name = format.name();
                 bail!(UsageError(format!("a backing file is raw or qcow2: {name} images cannot be behind others")))
             }

@@ -72,7 +72,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     match format {
         // It may take long.
         Format::Raw => resize.run(&args.allow_dir, &AtTerminal::catch()?)?,
-        Format::Qcow2 | Format::Luks | Format::BlockMap(_) => resize.run(&args.allow_dir, &Nobody)?,
+        Format::Qcow2 | Format::Luks | Format::BlockMap(_) | Format::Ova => resize.run(&args.allow_dir, &Nobody)?,
     }
     let sizes = (size::human(old_bytes), size::human(resize.new_bytes()));
     if args.quiet { Ok(()) } else { print(&format!("{}: {} -> {}", shown(&path), sizes.0, sizes.1)) }

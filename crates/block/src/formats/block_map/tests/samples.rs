@@ -7,7 +7,7 @@ mod vhd_image;
 pub(super) mod vhdx_image;
 
 #[path = "../../../../tests/formats/block_map/vmdk_image.rs"]
-mod vmdk_image;
+pub(in crate::formats) mod vmdk_image;
 
 use super::BlockMapFormat;
 use vhd_image::{Sectors, VhdImage, set_checksum, utf16};
