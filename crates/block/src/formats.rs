@@ -21,7 +21,7 @@ mod ova;
 mod preallocation;
 mod qcow2;
 mod readers;
-mod scatter;
+pub(crate) mod scatter;
 mod vmdk;
 
 pub use allowed_directories::AllowedDirectories;

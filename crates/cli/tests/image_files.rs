@@ -16,6 +16,8 @@ mod ova;
 mod server;
 #[path = "image_files/snapshots.rs"]
 mod snapshots;
+#[path = "image_files/sources.rs"]
+mod sources;
 mod support;
 
 use std::ffi::OsStr;

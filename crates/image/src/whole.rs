@@ -9,6 +9,7 @@ pub mod commit;
 pub mod compare;
 pub mod convert;
 pub mod create;
+pub mod digest;
 pub mod info;
 pub mod map;
 pub mod measure;
@@ -19,6 +20,7 @@ pub mod resize;
 use crate::error::{Error, Result, refuse};
 use crate::watch::{Progress, Watch};
 use blockyard_block::Disk;
+use blockyard_block::layers::{JoinError, JoinedDisk};
 use blockyard_session::open::OpenDisk;
 pub use new_image::{NewImage, backing_path, behind};
 use std::io;
@@ -41,6 +43,18 @@ impl WholeDisk {
     /// One that nobody waits for, and of which no more is known.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
         Self { disk, permissions: None, queues_max: usize::MAX, depth: 1 }
+    }
+
+    /// Several, one behind the other: what is made of them is for those alone whom all of them are for.
+    ///
+    /// # Errors
+    /// When there are none, or they do not fit together.
+    pub fn joined(disks: Vec<Self>) -> Result<Self, JoinError> {
+        let permissions = disks.iter().filter_map(|disk| disk.permissions).reduce(|one, other| one & other);
+        let queues_max = disks.iter().map(|disk| disk.queues_max).min().unwrap_or(usize::MAX);
+        let depth = disks.iter().map(|disk| disk.depth).max().unwrap_or(1);
+        let disk = JoinedDisk::new(disks.into_iter().map(|disk| disk.disk).collect())?;
+        Ok(Self { disk: Arc::new(disk), permissions, queues_max, depth })
     }
 
     fn capacity_bytes(&self) -> u64 {

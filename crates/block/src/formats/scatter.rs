@@ -19,7 +19,7 @@ const EVENTS_INLINE: usize = 16;
 ///
 /// [`Scatter::begin`] takes a slot; [`Scatter::send`], [`Scatter::lend`] and [`Scatter::fail`] say what becomes of
 /// its pieces; [`Scatter::end`] closes it. It completes when all its pieces have, with the first error.
-pub(super) struct Scatter {
+pub(crate) struct Scatter {
     queues: Vec<Box<dyn Queue>>,
     slots: Box<[Slot]>,
     free: Vec<u16>,
@@ -57,7 +57,7 @@ struct Waiting {
 }
 
 /// Where another thread says that it is done with a piece.
-pub(super) struct Returns {
+pub(crate) struct Returns {
     letters: Mutex<Vec<(u16, Letter)>>,
     any: AtomicBool,
     event: OwnedFd,
@@ -78,12 +78,12 @@ impl Returns {
     }
 
     /// Says how a lent piece of `slot` ended.
-    pub(super) fn post(&self, slot: u16, result: Result<(), RequestError>) {
+    pub(crate) fn post(&self, slot: u16, result: Result<(), RequestError>) {
         self.send(slot, Letter::Ended(result));
     }
 
     /// Says that a lent piece of `slot` can go on: [`Split::resumed`].
-    pub(super) fn resume(&self, slot: u16) {
+    pub(crate) fn resume(&self, slot: u16) {
         self.send(slot, Letter::Resume);
     }
 
@@ -115,7 +115,7 @@ impl Scatter {
     ///
     /// # Errors
     /// When the system has no more descriptors.
-    pub(super) fn new(queues: Vec<Box<dyn Queue>>, depth: usize) -> io::Result<Self> {
+    pub(crate) fn new(queues: Vec<Box<dyn Queue>>, depth: usize) -> io::Result<Self> {
         let depth = queues.iter().map(|queue| queue.depth()).max().unwrap_or(depth).min(depth);
         let returns = Arc::new(Returns::new()?);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -139,23 +139,23 @@ impl Scatter {
         })
     }
 
-    pub(super) fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         self.slots.len()
     }
 
-    pub(super) fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// Takes a slot for a request.
-    pub(super) fn begin(&mut self, token: u64) -> Result<u16, QueueError> {
+    pub(crate) fn begin(&mut self, token: u64) -> Result<u16, QueueError> {
         let slot = self.free.pop().ok_or(QueueError::Full)?;
         self.slots[usize::from(slot)] = Slot { token, pieces: 1, result: Ok(()) };
         Ok(slot)
     }
 
     /// Gives a piece to a queue.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         slot: u16,
         queue: usize,
@@ -172,20 +172,20 @@ impl Scatter {
     }
 
     /// A piece goes to another thread, which [`Returns::post`]s how it ended, or lets it [`Returns::resume`].
-    pub(super) fn lend(&mut self, slot: u16) -> Arc<Returns> {
+    pub(crate) fn lend(&mut self, slot: u16) -> Arc<Returns> {
         self.slots[usize::from(slot)].pieces += 1;
         self.lent += 1;
         Arc::clone(&self.returns)
     }
 
     /// The request fails, whatever becomes of its pieces.
-    pub(super) fn fail(&mut self, slot: u16, error: RequestError) {
+    pub(crate) fn fail(&mut self, slot: u16, error: RequestError) {
         let result = &mut self.slots[usize::from(slot)].result;
         *result = result.and(Err(error));
     }
 
     /// No piece follows.
-    pub(super) fn end(&mut self, slot: u16) {
+    pub(crate) fn end(&mut self, slot: u16) {
         self.piece_ended(slot, Ok(()));
     }
 
@@ -198,7 +198,7 @@ impl Scatter {
         }
     }
 
-    pub(super) fn submit(&mut self) -> io::Result<()> {
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
         let submitted = self.submit_all();
         self.stalled = submitted.is_err();
         submitted
@@ -314,7 +314,7 @@ impl Scatter {
     }
 
     /// Appends what completed to `completions`; `split` hears of each slot.
-    pub(super) fn reap(&mut self, completions: &mut Vec<Completion>, split: &mut impl Split) {
+    pub(crate) fn reap(&mut self, completions: &mut Vec<Completion>, split: &mut impl Split) {
         self.carry_on(split);
         self.collect();
         if !self.waiting.is_empty() {
@@ -336,11 +336,11 @@ impl Scatter {
         }
     }
 
-    pub(super) fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn completion_event(&self) -> Option<BorrowedFd<'_>> {
         Some(self.epoll.as_fd())
     }
 
-    pub(super) fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
         if self.is_ready() {
             return Ok(());
         }
@@ -385,7 +385,7 @@ impl Drop for Scatter {
 }
 
 /// How a request comes apart: what is particular to a format. A [`ScatterQueue`] of it is a [`Queue`].
-pub(super) trait Split: Send {
+pub(crate) trait Split: Send {
     /// Gives the pieces of `request` to `scatter`, for `slot`.
     ///
     /// # Errors
@@ -405,14 +405,14 @@ pub(super) trait Split: Send {
 }
 
 /// A queue whose requests are split.
-pub(super) struct ScatterQueue<S: Split> {
+pub(crate) struct ScatterQueue<S: Split> {
     // Dropped first: until the queues below have been drained, their requests use what the other has.
     scatter: Scatter,
     split: S,
 }
 
 impl<S: Split> ScatterQueue<S> {
-    pub(super) fn new(scatter: Scatter, split: S) -> Self {
+    pub(crate) fn new(scatter: Scatter, split: S) -> Self {
         Self { scatter, split }
     }
 }
@@ -460,19 +460,19 @@ impl<S: Split> Drop for ScatterQueue<S> {
 }
 
 /// Walks a request's segments and cuts pieces off their front.
-pub(super) struct Cutter<'a> {
+pub(crate) struct Cutter<'a> {
     segments: &'a [Segment],
     /// Bytes of the first segment that are gone.
     gone_bytes: u32,
 }
 
 impl<'a> Cutter<'a> {
-    pub(super) fn new(segments: &'a [Segment]) -> Self {
+    pub(crate) fn new(segments: &'a [Segment]) -> Self {
         Self { segments, gone_bytes: 0 }
     }
 
     /// The segments of the next `length_bytes`, into `piece`.
-    pub(super) fn cut(&mut self, mut length_bytes: u64, piece: &mut Vec<Segment>) {
+    pub(crate) fn cut(&mut self, mut length_bytes: u64, piece: &mut Vec<Segment>) {
         piece.clear();
         while length_bytes > 0 {
             let Some(first) = self.segments.first() else { return };
@@ -495,7 +495,7 @@ impl<'a> Cutter<'a> {
 }
 
 /// Copies bytes to a request's segments, which take no more of them than there are.
-pub(super) fn copy_to(memory: &MemoryMap, segments: &[Segment], mut bytes: &[u8]) -> Result<(), RequestError> {
+pub(crate) fn copy_to(memory: &MemoryMap, segments: &[Segment], mut bytes: &[u8]) -> Result<(), RequestError> {
     for &segment in segments {
         let slice = memory.slice(segment).ok_or(RequestError::BadSegment)?;
         let (now, later) = bytes.split_at_checked(slice.len()).ok_or(RequestError::Os(libc::EIO))?;
@@ -506,7 +506,7 @@ pub(super) fn copy_to(memory: &MemoryMap, segments: &[Segment], mut bytes: &[u8]
 }
 
 /// What the guest is told of an error.
-pub(super) fn errno_of(error: &io::Error) -> RequestError {
+pub(crate) fn errno_of(error: &io::Error) -> RequestError {
     RequestError::Os(error.raw_os_error().unwrap_or(libc::EIO))
 }
 

@@ -1,5 +1,6 @@
 //! Converting a disk into a new image, or into a disk that is there.
 
+use super::digest::{self, CheckedFile, Digest, ExpectedFile};
 use super::new_image::NewImage;
 use super::{Told, WholeDisk, stopped};
 use crate::Watch;
@@ -28,11 +29,13 @@ pub struct ConvertOptions {
     pub compress: bool,
     /// Whether all is on stable storage at the end.
     pub durable: bool,
+    /// Read the source's contents again, for their digest.
+    pub digest: bool,
 }
 
 impl Default for ConvertOptions {
     fn default() -> Self {
-        Self { threads: None, zero_run_bytes: ZERO_RUN_BYTES_MIN.into(), compress: false, durable: true }
+        Self { threads: None, zero_run_bytes: ZERO_RUN_BYTES_MIN.into(), compress: false, durable: true, digest: false }
     }
 }
 
@@ -247,12 +250,19 @@ pub struct Conversion {
     source: WholeDisk,
     target: Target,
     options: ConvertOptions,
+    expected: Option<ExpectedFile>,
 }
 
 impl Conversion {
     /// Of a disk into another one; `names` is what both are called.
     pub fn new(names: [&str; 2], source: WholeDisk, target: Target, options: ConvertOptions) -> Self {
-        Self { names: names.map(str::to_owned), source, target, options }
+        Self { names: names.map(str::to_owned), source, target, options, expected: None }
+    }
+
+    /// The same, if the source's file has the bytes that it is to have, before anything is written and in the end.
+    #[must_use]
+    pub fn of_expected(self, file: ExpectedFile) -> Self {
+        Self { expected: Some(file), ..self }
     }
 
     /// Bytes that it goes through.
@@ -273,25 +283,35 @@ impl Conversion {
         }
     }
 
-    /// Converts.
+    /// Converts. What comes back is the digest of the source's contents, if it is wanted.
     ///
     /// # Errors
-    /// When something cannot be read or written, or `watch` ends it. A new image does not appear then.
-    pub fn run(self, watch: &dyn Watch) -> Result<()> {
+    /// When something cannot be read or written, the source's file has other bytes than it is to have, or `watch` ends
+    /// it. A new image does not appear then.
+    pub fn run(self, watch: &dyn Watch) -> Result<Option<Digest>> {
         let options = ConversionOptions {
             threads: self.threads(),
             depth: self.source.depth.max(self.target.depth()),
             zero_run_bytes: self.options.zero_run_bytes(),
         };
         let told = Told { watch, length_bytes: self.length_bytes() };
-        let Self { names: [from, to], source, target, options: ConvertOptions { compress, durable, .. } } = self;
+        let Self { names: [from, to], source, target, options: convert, expected } = self;
+        let ConvertOptions { compress, durable, digest, .. } = convert;
+        let checked = expected.map(|file| file.check(watch)).transpose()?;
         target.fill(&*source.disk, options, compress, &told).map_err(|error| {
             target.failed(match error {
                 ConversionError::Stopped => stopped(watch),
                 error => Error::from(error).context(format!("cannot convert {from} to {to}")),
             })
         })?;
-        target.finish(durable)
+        let read_again = || {
+            let digest = digest.then(|| digest::of_contents(&*source.disk, watch)).transpose()?;
+            checked.iter().try_for_each(CheckedFile::is_unchanged)?;
+            Ok(digest)
+        };
+        let digest = read_again().map_err(|error| target.failed(error))?;
+        target.finish(durable)?;
+        Ok(digest)
     }
 }
 
@@ -317,8 +337,11 @@ mod tests {
     use super::*;
     use crate::whole::compare::{Compared, Comparison};
     use crate::{Nobody, Progress};
-    use blockyard_block::{AllowedDirectories, FileOptions, MemoryDisk, Qcow2Backing, write_bytes};
+    use blockyard_block::{
+        AllowedDirectories, FileDisk, FileOptions, MemoryDisk, OpenedFile, Qcow2Backing, write_bytes,
+    };
     use std::sync::Mutex;
+    use std::time::SystemTime;
 
     #[derive(Default)]
     struct Listener(Mutex<Option<Progress>>);
@@ -359,6 +382,37 @@ mod tests {
         assert_eq!(compare(&source, &memory(LENGTH), false), Compared::Contents(1 << 20));
         assert_eq!(compare(&source, &memory(LENGTH), true), Compared::Allocation(1 << 20));
         assert_eq!(compare(&source, &memory(LENGTH + 512), true), Compared::Sizes);
+    }
+
+    /// Touches a file as soon as something of it was done.
+    struct Meddler(OpenedFile);
+
+    impl Watch for Meddler {
+        fn progress(&self, _: &Progress) {
+            self.0.file().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_changed_while_it_is_read_is_not_converted() {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("a.img"), directory.path().join("b.img"));
+        std::fs::write(&from, [0; 4096]).unwrap();
+        let digest = "ad7facb2586fc6e966c004d7d1d16b024f5805ff7cb47c7a85dabd8b48892ca7".parse().unwrap();
+        let convert = |watch: &dyn Watch| {
+            let file = OpenedFile::open(&from, false).unwrap();
+            let disk = FileDisk::open(&from, &FileOptions::default()).unwrap();
+            let source = WholeDisk::new(Arc::new(disk));
+            let target =
+                Target::new_image(&NewImage::new(&to, Format::Raw, 4096), &source, None, &[], &Nobody).unwrap();
+            let conversion = Conversion::new(["a", "b"], source, target, ConvertOptions::default());
+            conversion.of_expected(ExpectedFile { file, digest }).run(watch)
+        };
+        let refused = convert(&Meddler(OpenedFile::open(&from, false).unwrap())).unwrap_err().in_one_line();
+        assert!(refused.contains("a.img was changed while it was read"), "{refused}");
+        assert!(!to.exists());
+        convert(&Nobody).unwrap();
+        assert!(to.exists());
     }
 
     #[test]

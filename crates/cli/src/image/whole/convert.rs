@@ -15,8 +15,9 @@ use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::whole::convert::{Conversion, ConvertOptions, Target};
+use blockyard_image::whole::digest::{Digest, ExpectedFile};
 use blockyard_image::whole::{NewImage, WholeDisk};
-use blockyard_session::open::open_disk;
+use blockyard_session::open::{OpenDisk, open_disk};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -27,11 +28,12 @@ use std::time::Instant;
 /// there; with -n, and when it is a block device or no file, it is a disk that is written in place. What reads as zeros
 /// takes no room.
 #[derive(Args)]
+#[command(override_usage = "blockyard image convert [OPTIONS] <SRC>... <DST>")]
 pub struct ConvertArgs {
-    /// Disk to read: [KIND:]PATH[,KEY=VALUE...]
-    source: String,
-    /// Image to make, or disk to write.
-    target: String,
+    /// Disks to read, one behind the other: [KIND:]PATH[,KEY=VALUE...]; the last is the image to make, or the disk to
+    /// write.
+    #[arg(required = true, value_name = "DISK")]
+    disks: Vec<String>,
     /// Format of SRC.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
@@ -81,7 +83,13 @@ pub struct ConvertArgs {
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
-    /// Say nothing.
+    /// Go on only if SRC's file has these bytes, by their SHA-256 digest, before and after it was read.
+    #[arg(long, value_name = "HEX")]
+    sha256: Option<Digest>,
+    /// Print the SHA-256 digest of the disk's contents: that of SRC as a raw file.
+    #[arg(long)]
+    digest: bool,
+    /// Say nothing, but for the digest.
     #[arg(short, long)]
     quiet: bool,
 }
@@ -98,14 +106,16 @@ enum Cache {
 /// When something cannot be read or written. A new image does not appear then.
 pub fn run(args: &ConvertArgs) -> Result<()> {
     let started = Instant::now();
-    let from = named_image::parse(&args.source, args.format)?.read_only();
-    let from = match &args.snapshot {
-        Some(snapshot) => from.with_snapshot_name(snapshot::named(snapshot))?,
-        None => from,
+    let (target_name, source_names) = args.names()?;
+    let to = named_image::parse(target_name, args.output_format)?;
+    let sources = args.sources(source_names, &to)?;
+    let access = disk::to_read(&args.allow_dir).streaming();
+    let mut opened = sources.iter().map(|from| Ok(open_disk(from, &access)?)).collect::<Result<Vec<_>>>()?;
+    let expected = args.expected(source_names, &mut opened)?;
+    let source = match opened.pop() {
+        Some(only) if opened.is_empty() => only.into(),
+        last => WholeDisk::joined(opened.into_iter().chain(last).map(WholeDisk::from).collect())?,
     };
-    let to = named_image::parse(&args.target, args.output_format)?;
-    from.differs_from(&to)?;
-    let source = open_disk(&from, &disk::to_read(&args.allow_dir).streaming())?.into();
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     let target = match to.replaced_file(args.no_create)? {
         Some(path) => args.new_image(path, &to, &source, &watch)?,
@@ -116,23 +126,68 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         zero_run_bytes: args.sparse,
         compress: args.compress,
         durable: args.cache == Cache::Writeback,
+        digest: args.digest,
     };
-    let conversion = Conversion::new([&args.source, &args.target], source, target, options);
+    let from = source_names.join(" + ");
+    let mut conversion = Conversion::new([&from, target_name], source, target, options);
+    if let Some(file) = expected {
+        conversion = conversion.of_expected(file);
+    }
     let length_bytes = conversion.length_bytes();
-    shut_in(&[&from, &to], conversion.replaces_in().into_iter().collect(), conversion.threads())?;
-    conversion.run(&watch)?;
+    let disks: Vec<_> = sources.iter().chain([&to]).collect();
+    shut_in(&disks, conversion.replaces_in().into_iter().collect(), conversion.threads())?;
+    let digest = conversion.run(&watch)?;
     drop(watch);
     if args.quiet {
-        return Ok(());
+        return digest.map_or(Ok(()), |digest| print(&digest.to_string()));
     }
     if let (Some(format), Some(path)) = (args.output_format, to.replaced_file(args.no_create)?) {
         named_image::tell_of_name(path, format);
     }
     let seconds = started.elapsed().as_secs_f64();
-    print(&format!("{} -> {}: {} in {seconds:.2} s", args.source, args.target, size::human(length_bytes)))
+    print(&format!("{from} -> {target_name}: {} in {seconds:.2} s", size::human(length_bytes)))?;
+    digest.map_or(Ok(()), |digest| print(&format!("SHA-256 of the contents: {digest}")))
 }
 
 impl ConvertArgs {
+    /// What is written, and what is read.
+    fn names(&self) -> Result<(&str, &[String])> {
+        match self.disks.split_last() {
+            Some((target, sources)) if !sources.is_empty() => Ok((target, sources)),
+            _ => bail!(UsageError("convert takes what is read and what is written: SRC DST".to_owned())),
+        }
+    }
+
+    /// What is read, none of which is what is written.
+    fn sources(&self, names: &[String], to: &DiskSpecification) -> Result<Vec<DiskSpecification>> {
+        if names.len() > 1 {
+            let alone =
+                [("-l", self.snapshot.is_some()), ("-B", self.backing.is_some()), ("--sha256", self.sha256.is_some())];
+            if let Some((option, _)) = alone.into_iter().find(|(_, is_there)| *is_there) {
+                bail!(UsageError(format!("{option} is for one SRC: leave it out, or convert them one by one")));
+            }
+        }
+        let source = |text: &String| {
+            let from = named_image::parse(text, self.format)?.read_only();
+            let from = match &self.snapshot {
+                Some(snapshot) => from.with_snapshot_name(snapshot::named(snapshot))?,
+                None => from,
+            };
+            from.differs_from(to)?;
+            Ok(from)
+        };
+        names.iter().map(source).collect()
+    }
+
+    /// The file of the source, if somebody says what it holds.
+    fn expected(&self, names: &[String], sources: &mut [OpenDisk]) -> Result<Option<ExpectedFile>> {
+        let (Some(digest), Some(source)) = (self.sha256, sources.first_mut()) else { return Ok(None) };
+        match source.file.take() {
+            Some(file) => Ok(Some(ExpectedFile { file, digest })),
+            None => bail!(UsageError(format!("--sha256 is for a file, and {} is in none", names.join(" ")))),
+        }
+    }
+
     fn new_image(
         &self,
         path: &Path,

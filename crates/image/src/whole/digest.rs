@@ -1,0 +1,177 @@
+//! SHA-256 of the bytes of an image's file, and of what its disk holds.
+
+use super::{Told, check};
+use crate::Watch;
+use crate::error::{Context, Result, refuse};
+use blockyard_block::{Disk, DiskReader, ExtentKind, OpenedFile, shown, walk_extents};
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::str::FromStr;
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// A SHA-256 digest, written as 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest([u8; 32]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+impl FromStr for Digest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.as_bytes();
+        let mut digest = [0; 32];
+        let is_whole = digits.len() == 2 * digest.len() && digits.iter().all(u8::is_ascii_hexdigit);
+        let problem = || format!("'{text}' is no SHA-256 digest: 64 hexadecimal digits");
+        if !is_whole {
+            return Err(problem());
+        }
+        for (byte, pair) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| problem())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| problem())?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+/// A file that is to have these bytes, and no others until it has been used.
+#[derive(Debug)]
+pub struct ExpectedFile {
+    /// The file, which is open as what it is used as.
+    pub file: OpenedFile,
+    /// Of its bytes.
+    pub digest: Digest,
+}
+
+/// A file that had these bytes.
+#[derive(Debug)]
+pub(super) struct CheckedFile {
+    file: OpenedFile,
+    stamp: Stamp,
+}
+
+/// What of a file changes when it is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    length_bytes: u64,
+    changed: [i64; 4],
+}
+
+impl ExpectedFile {
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// When it has other bytes, or cannot be read.
+    pub(super) fn check(self, watch: &dyn Watch) -> Result<CheckedFile> {
+        let Self { file, digest } = self;
+        let name = shown(file.path()).to_string();
+        let failed = || format!("cannot read {name}");
+        let stamp = Stamp::of(&file)?;
+        let told = Told { watch, length_bytes: stamp.length_bytes };
+        let (mut hasher, mut bytes, mut at) = (Sha256::new(), vec![0; PIECE_BYTES], 0);
+        loop {
+            let count = match file.file().read_at(&mut bytes, at) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read.with_context(failed)?,
+            };
+            if count == 0 {
+                break;
+            }
+            hasher.update(&bytes[..count]);
+            at += count as u64;
+            told.goes_on(at.min(told.length_bytes), at);
+            check(watch)?;
+        }
+        let found = Digest(hasher.finalize().into());
+        if found != digest {
+            refuse!("{name} has the SHA-256 digest {found}, not {digest}: it is another file, or was changed");
+        }
+        Ok(CheckedFile { file, stamp })
+    }
+}
+
+impl CheckedFile {
+    /// Fails where it was written to since.
+    pub(super) fn is_unchanged(&self) -> Result<()> {
+        if Stamp::of(&self.file)? != self.stamp {
+            refuse!("{} was changed while it was read", shown(self.file.path()));
+        }
+        Ok(())
+    }
+}
+
+impl Stamp {
+    fn of(file: &OpenedFile) -> Result<Self> {
+        let metadata = file.file().metadata().with_context(|| format!("cannot look at {}", shown(file.path())))?;
+        let changed = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
+        Ok(Self { length_bytes: metadata.len(), changed })
+    }
+}
+
+/// Of what a disk holds, from its first byte to its last.
+pub(super) fn of_contents(disk: &dyn Disk, watch: &dyn Watch) -> Result<Digest> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let length_bytes = disk.geometry().capacity_bytes;
+    let told = Told { watch, length_bytes };
+    let (mut reader, mut hasher, mut bytes) = (DiskReader::new(disk)?, Sha256::new(), vec![0; PIECE_BYTES]);
+    let mut data_bytes = 0;
+    for extent in walk_extents(disk, 0..length_bytes) {
+        let extent = extent?;
+        let end = extent.offset_bytes + extent.length_bytes;
+        let mut at = extent.offset_bytes;
+        while at < end {
+            let count = (end - at).min(PIECE_BYTES as u64);
+            if extent.kind == ExtentKind::Data {
+                let piece = &mut bytes[..count as usize];
+                reader.read(at, piece).with_context(|| format!("cannot read the source at byte {at}"))?;
+                hasher.update(piece);
+                data_bytes += count;
+            } else {
+                let mut left = count as usize;
+                while left > 0 {
+                    let zeros = &ZEROS[..left.min(ZEROS.len())];
+                    hasher.update(zeros);
+                    left -= zeros.len();
+                }
+            }
+            at += count;
+            told.goes_on(at, data_bytes);
+            check(watch)?;
+        }
+    }
+    Ok(Digest(hasher.finalize().into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Nobody;
+    use blockyard_block::{MemoryDisk, write_bytes};
+
+    #[test]
+    fn digests_are_64_digits() {
+        let text = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(text.parse::<Digest>().unwrap().to_string(), text);
+        assert_eq!(text.to_uppercase().parse::<Digest>().unwrap().to_string(), text);
+        for wrong in ["", &text[1..], &format!("{text}0"), &text.replace('e', "g"), &text.replace("e3", "é")] {
+            assert!(wrong.parse::<Digest>().unwrap_err().contains("64 hexadecimal"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn holes_are_zeros() {
+        let disk = MemoryDisk::new(5 << 20, 512).unwrap();
+        write_bytes(&disk, (2 << 20) + 512, &[7; 512]).unwrap();
+        let mut contents = vec![0; 5 << 20];
+        contents[(2 << 20) + 512..][..512].fill(7);
+        assert_eq!(of_contents(&disk, &Nobody).unwrap(), Digest(Sha256::digest(&contents).into()));
+    }
+}
