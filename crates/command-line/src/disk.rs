@@ -18,6 +18,6 @@ pub fn to_read(allow_dirs: &[PathBuf]) -> OpenOptions<'_> {
 fn say(remark: Remark<'_>) {
     match remark {
         Remark::LeftAlone(note) => terminal::say(&format!("note: {}", printable(note))),
-        Remark::OutOfDate(note) => terminal::say(note),
+        Remark::OutOfDate(note) | Remark::Repaired(note) => terminal::say(note),
     }
 }

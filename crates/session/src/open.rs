@@ -21,6 +21,8 @@ pub enum Remark<'a> {
     LeftAlone(&'a str),
     /// What is written to it makes something in it out of date.
     OutOfDate(&'a str),
+    /// It is repaired before it is changed.
+    Repaired(&'a str),
 }
 
 /// What a disk is opened for, and how.
@@ -138,7 +140,7 @@ pub fn open_disk(specification: &DiskSpecification, options: &OpenOptions<'_>) -
     };
     let file = options.file.or(own.as_ref());
     if let Some(file) = file.filter(|_| bitmapped.is_some()) {
-        tell_of_bitmaps(file, options.remark);
+        tell_of_changes(file, options.remark);
     }
     let opened = specification.open(&context(&OpenOptions { file, ..*options }, &connect, &note))?;
     let depth = if is_cached { CACHED_DEPTH } else { WAITED_FOR_DEPTH };
@@ -155,6 +157,18 @@ pub fn open_file(specification: &DiskSpecification, options: &OpenOptions<'_>) -
     specification.open_image(&context(options, &connect, &note))
 }
 
+/// The same, of an image that is about to be changed: says what becomes of it before.
+///
+/// # Errors
+/// As [`open_file`].
+pub fn open_to_change(specification: &DiskSpecification, options: &OpenOptions<'_>) -> Result<OpenedImage, OpenError> {
+    let opened = open_file(specification, options)?;
+    if specification.format() == Some(Format::Qcow2) {
+        tell_of_repair(&opened.file, options.remark);
+    }
+    Ok(opened)
+}
+
 fn context<'a>(
     options: &OpenOptions<'a>,
     connect: &'a dyn Fn(&SessionSpecification) -> Connected,
@@ -164,9 +178,20 @@ fn context<'a>(
     OpenContext { allow_dirs, connect, file, read_only, note }
 }
 
-/// Says which bitmaps of an image cannot be kept, and will be out of date when it has been written to.
-fn tell_of_bitmaps(image: &OpenedFile, remark: &dyn Fn(Remark<'_>)) {
+fn tell_of_repair(image: &OpenedFile, remark: &dyn Fn(Remark<'_>)) {
     // An image that cannot be read is an error when it is used.
+    if Qcow2Info::of_opened(image).is_ok_and(|info| info.is_dirty && !info.is_corrupt) {
+        let path = shown(image.path());
+        remark(Remark::Repaired(&format!(
+            "{path} is marked dirty, as after a crash of whoever wrote it: it is repaired before it is changed"
+        )));
+    }
+}
+
+/// Says what happens to an image that is opened for writing: that it is repaired, and which of its bitmaps cannot be
+/// kept, and will be out of date when it has been written to.
+fn tell_of_changes(image: &OpenedFile, remark: &dyn Fn(Remark<'_>)) {
+    tell_of_repair(image, remark);
     let Ok(info) = Qcow2Info::of_opened(image) else { return };
     let is_lost = |bitmap: &Qcow2Bitmap| bitmap.is_auto && !bitmap.is_in_use && !bitmap.can_be_kept;
     let lost: Vec<_> =

@@ -80,7 +80,8 @@ pub use writer::Qcow2Writer;
 /// A disk in a qcow2 image, versions 2 and 3, with backing files (raw or qcow2) and external data files.
 ///
 /// Refused, with a sentence that says what to do: images that are encrypted by another key than that of `allowed`, are
-/// marked corrupt, or need what is not known here; and for writing, those that are marked dirty.
+/// marked corrupt, or need what is not known here. One that is marked dirty is repaired before it is opened to be
+/// written to.
 #[derive(Debug)]
 pub struct Qcow2Disk {
     worker: Arc<Worker>,
@@ -161,7 +162,8 @@ impl Qcow2Disk {
     /// whatever is behind the image, and is allocated as `preallocation` says; what is cut off is gone.
     ///
     /// # Errors
-    /// As [`Qcow2Disk::open`] for writing; when the image has snapshots, or the size is impossible.
+    /// As [`Qcow2Disk::open`] for writing; when snapshots or bitmaps cannot stay as they are, or the size is
+    /// impossible.
     pub fn resize(
         image: &OpenedFile,
         size_bytes: u64,

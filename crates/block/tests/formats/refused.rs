@@ -75,8 +75,10 @@ fn marks_and_nonsense_in_the_header_are_refused() {
     dirty[79] = 1;
     fs::write(&image, &dirty).unwrap();
     Qcow2Disk::open(&image, &read_only(), &AllowedDirectories::none()).unwrap();
-    assert!(refusal(&image, &FileOptions::default()).contains("is marked dirty"));
     assert!(fs::read(&image).unwrap() == dirty, "it has changed");
+    // Who writes repairs them first.
+    drop(Qcow2Disk::open(&image, &FileOptions::default(), &AllowedDirectories::none()).unwrap());
+    assert_eq!(fs::read(&image).unwrap()[79], 0);
     for length in [0, 3, 71, 100] {
         fs::write(&image, &good[..length]).unwrap();
         refusal(&image, &read_only());

@@ -1,5 +1,6 @@
 //! Opening an image with all that it depends on.
 
+use super::census::Repair;
 use super::check;
 use super::dirty_bits::DirtyBits;
 use super::encryption::{self, DataCipher};
@@ -13,10 +14,11 @@ use super::kept_bitmaps::KeptBitmaps;
 use super::l2_cache::L2Cache;
 use super::metadata::Metadata;
 use super::pending_check::Unchecked;
+use super::repair::Qcow2Check;
 use super::snapshots;
 use crate::formats::luks::{EncryptedDisk, NO_KEY};
 use crate::formats::{AllowedDirectories, ImageError, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word};
+use crate::{Disk, FileDisk, FileOptions, Geometry, Remedy, SEGMENTS_MAX, shell_word};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -225,8 +227,11 @@ impl<'a> Chain<'a> {
 
     fn open_qcow2(&mut self, file: File, path: &Path, read_only: bool, base: Base) -> Result<Top, ImageError> {
         self.see(&file, path)?;
-        let parse = if read_only { Header::parse_to_read } else { Header::parse };
-        let mut header = parse_header(&file, path, parse)?;
+        let mut header = parse_header(&file, path, Header::parse_to_read)?;
+        if !read_only && header.is_dirty() {
+            FileDisk::lock(&file, path, &FileOptions { read_only, ..self.options })?;
+            header = header_to_change(&file, path)?;
+        }
         if let Some(which) = self.snapshot.take() {
             let failed = |source| ImageError::System { action: "read the snapshots of", path: path.to_owned(), source };
             let found = snapshots::found(&image_file(&file).map_err(failed)?, &header).map_err(failed)?;
@@ -435,6 +440,25 @@ pub(super) fn image_file(file: &File) -> io::Result<ImageFile> {
     let mut handle = file.try_clone()?;
     let length_bytes = handle.seek(SeekFrom::End(0))?;
     Ok(ImageFile::new(handle, length_bytes, false, false))
+}
+
+/// The header of an image that is about to be changed, and is locked. What is marked dirty is repaired first, as the
+/// format wants it: its refcounts may be behind.
+pub(super) fn header_to_change(file: &File, path: &Path) -> Result<Header, ImageError> {
+    if !parse_header(file, path, Header::parse_to_read)?.is_dirty() {
+        return read_header(file, path);
+    }
+    let failed = |source| ImageError::System { action: "repair", path: path.to_owned(), source };
+    let mut handle = file.try_clone().map_err(failed)?;
+    let length_bytes = handle.seek(SeekFrom::End(0)).map_err(failed)?;
+    let is_growing = handle.metadata().map_err(failed)?.file_type().is_file();
+    let mut check = Qcow2Check::of(path.to_owned(), ImageFile::new(handle, length_bytes, is_growing, false))?;
+    let report = check.run(Repair::All, &mut |_| ())?;
+    if report.corruptions > 0 {
+        let problem = "is marked dirty, as after a crash of whoever wrote it, and has damage that no repair puts right";
+        return Err(unusable(path, format!("{problem}: {} says which", Remedy::RepairImage)));
+    }
+    read_header(file, path)
 }
 
 pub(super) fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {

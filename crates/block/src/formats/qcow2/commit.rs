@@ -4,7 +4,8 @@
 //! that is stable, by zeroing its L1 table; its clusters, which nothing refers to then, are freed as leaked ones are.
 
 use super::census::Repair;
-use super::chain::{open_above, read_header, refuse_snapshots};
+use super::chain::{header_to_change, open_above, parse_header, read_header, refuse_snapshots};
+use super::header::Header;
 use super::image_file::ImageFile;
 use super::info::chain_of;
 use super::repair::Qcow2Check;
@@ -38,7 +39,7 @@ impl Qcow2Commit {
         let path = &image.path().to_owned();
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
         let file = image.into_file();
-        refuse_snapshots(&read_header(&file, path)?, path, "which show what is behind it now")?;
+        refuse_snapshots(&header_to_change(&file, path)?, path, "which show what is behind it now")?;
         let chain = chain_of(file.try_clone().map_err(failed)?, path, allowed)?;
         let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
         let index = match base {
@@ -124,7 +125,7 @@ fn open_base(
     let options = FileOptions { engine: Engine::Sync, ..FileOptions::default() };
     let failed = |source| ImageError::System { action: "make room in", path: path.to_owned(), source };
     if is_qcow2 {
-        let header = read_header(&file, path)?;
+        let header = parse_header(&file, path, Header::parse_to_read)?;
         if header.size_bytes < size_bytes {
             FileDisk::lock(&file, path, &options)?;
             let handle = file.try_clone().map_err(failed)?;

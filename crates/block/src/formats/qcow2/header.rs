@@ -247,6 +247,11 @@ impl Header {
         1 << self.cluster_bits
     }
 
+    /// Whether refcounts may be behind.
+    pub(super) fn is_dirty(&self) -> bool {
+        self.incompatible & INCOMPATIBLE_DIRTY != 0
+    }
+
     /// Whether clusters have parts.
     pub(super) fn has_extended_l2(&self) -> bool {
         self.incompatible & INCOMPATIBLE_EXTENDED_L2 != 0

@@ -102,6 +102,7 @@ impl<'a> Change<'a> {
     pub(super) fn new(image: &'a OpenedFile, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
         let path = image.path().to_owned();
         let failed = failed(image, "read");
+        chain::header_to_change(image.file(), &path)?;
         let report = Qcow2Check::open(image, false)?.run(Repair::None, &mut |_| ())?;
         if report.corruptions > 0 {
             let problem = format!("is damaged: {} says what is wrong, and repairs what can be", Remedy::RepairImage);

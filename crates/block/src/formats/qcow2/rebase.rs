@@ -1,7 +1,7 @@
 //! Putting another backing file behind an image.
 
 use super::Qcow2Disk;
-use super::chain::{read_header, refuse_snapshots};
+use super::chain::{header_to_change, read_header, refuse_snapshots};
 use super::create::Qcow2Backing;
 use super::header_change;
 use super::image_file::ImageFile;
@@ -27,12 +27,12 @@ pub struct Qcow2Rebase {
 }
 
 impl Qcow2Rebase {
-    /// Of an image that is open for writing, and locked.
+    /// Of an image that is open for writing, and locked. What is marked dirty is repaired.
     ///
     /// # Errors
     /// When it is none that can be used.
     pub fn open(image: OpenedFile) -> Result<Self, ImageError> {
-        read_header(image.file(), image.path())?;
+        header_to_change(image.file(), image.path())?;
         let path = image.path().to_owned();
         Ok(Self { file: image.into_file(), path })
     }

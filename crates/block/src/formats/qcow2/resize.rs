@@ -7,6 +7,7 @@ use super::encryption;
 use super::entries::{Entry, Mapping, Place};
 use super::header::Header;
 use super::metadata::Metadata;
+use super::snapshots;
 use crate::formats::preallocation::{Preallocation, reserve};
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::{
@@ -25,8 +26,8 @@ pub(super) fn resize(
     preallocation: Preallocation,
     allowed: &AllowedDirectories,
 ) -> Result<(), ImageError> {
-    let header = chain::read_header(file, path)?;
-    chain::refuse_snapshots(&header, path, "which have the size that it has now")?;
+    let header = chain::header_to_change(file, path)?;
+    refuse_unsized_snapshots(file, path, &header)?;
     if header.backing.is_some() && preallocation != Preallocation::Off {
         let problem = "has a backing file, and such an image cannot be preallocated: nothing would show through";
         return Err(ImageError::Unusable { path: path.to_owned(), problem: problem.into() });
@@ -50,6 +51,18 @@ pub(super) fn resize(
         zero_behind_end(file, path, old_bytes, size_bytes, allowed)?;
     }
     set_size(file, path, size_bytes, preallocation, allowed)
+}
+
+/// A snapshot of a disk that changes its size has to say which it has.
+fn refuse_unsized_snapshots(file: &File, path: &Path, header: &Header) -> Result<(), ImageError> {
+    let image_file = chain::image_file(file).map_err(failed(path))?;
+    let found = snapshots::found(&image_file, header).map_err(failed(path))?;
+    if found.iter().all(|snapshot| snapshot.own_size_bytes.is_some() && header.version >= 3) {
+        return Ok(());
+    }
+    let problem = "has snapshots that do not say which size they have, as those of version 2: remove them first \
+                   (image snapshot -d)";
+    Err(ImageError::Unusable { path: path.to_owned(), problem: problem.into() })
 }
 
 fn bitmaps_of(file: &File, path: &Path, header: &Header) -> Result<Vec<Bitmap>, ImageError> {

@@ -49,7 +49,9 @@ pub(super) fn snapshots(file: &ImageFile, header: &Header) -> io::Result<Directo
 pub(super) struct FoundSnapshot {
     pub(super) described: Qcow2Snapshot,
     pub(super) l1: Table,
-    /// Size of the disk when it was made.
+    /// Size of the disk when it was made; `None`: it does not say, and has the size that the disk has now.
+    pub(super) own_size_bytes: Option<u64>,
+    /// The same, or that.
     pub(super) size_bytes: u64,
     /// Its whole entry.
     pub(super) bytes: Vec<u8>,
@@ -66,9 +68,10 @@ pub(super) fn found(file: &ImageFile, header: &Header) -> io::Result<Vec<FoundSn
         let mut bytes = vec![0; entry_bytes(entry) as usize];
         file.read(&mut bytes, at)?;
         let l1 = Table { offset_bytes: u64_of(entry, 0), length_bytes: u64::from(u32_of(entry, 8)) * 8 };
-        // Old ones do not say: then it has the size that it has now.
-        let size_bytes = if u32_of(entry, 36) >= 16 { u64_of(&bytes, SNAPSHOT_BYTES + 8) } else { header.size_bytes };
-        found.push(FoundSnapshot { described, l1, size_bytes, bytes });
+        // Old ones do not say.
+        let own_size_bytes = (u32_of(entry, 36) >= 16).then(|| u64_of(&bytes, SNAPSHOT_BYTES + 8));
+        let size_bytes = own_size_bytes.unwrap_or(header.size_bytes);
+        found.push(FoundSnapshot { described, l1, own_size_bytes, size_bytes, bytes });
         Ok(())
     })?;
     let bad_table = |found: &&FoundSnapshot| {

@@ -5,7 +5,7 @@ use blockyard_block::specification::Format;
 use blockyard_block::{AllowedDirectories, Qcow2BitmapAction, Qcow2Disk, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
-use blockyard_session::open::open_file;
+use blockyard_session::open::{open_file, open_to_change};
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches};
 use std::path::{Path, PathBuf};
 
@@ -99,7 +99,7 @@ pub fn run(args: &BitmapArgs) -> Result<()> {
     let source = args.source.as_ref().map(|source| named_image::parse_file(source, args.source_format)).transpose()?;
     refuse_others(&path, format)?;
     source.as_ref().map_or(Ok(()), |source| refuse_others(&source.path, source.format))?;
-    let file = open_file(&named, &disk::to_write(&args.allow_dir))?.file;
+    let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
     let source = source.map(|source| open_file(&source.named.read_only(), &disk::to_write(&args.allow_dir)));
     let source = source.transpose()?.map(|source| source.file);
     let actions: Vec<_> = args.actions.0.iter().map(|action| of_granularity(action, args.granularity)).collect();

@@ -9,7 +9,7 @@ use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::print;
 use blockyard_image::whole::commit::{Commit, Committed};
-use blockyard_session::open::open_file;
+use blockyard_session::open::open_to_change;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ pub struct CommitArgs {
 /// When the image has no backing file, or one of the two cannot be written.
 pub fn run(args: &CommitArgs) -> Result<()> {
     let named = named_image::parse_based(&args.image, args.format)?.named;
-    let file = open_file(&named, &disk::to_write(&args.allow_dir))?.file;
+    let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
     let commit = Commit::open(&args.image, file, args.base.as_deref(), &args.allow_dir, named.key_file())?;
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     shut_in(&[&named], Vec::new(), 1)?;

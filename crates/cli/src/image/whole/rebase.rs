@@ -12,7 +12,7 @@ use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::whole::rebase::Rebase;
-use blockyard_session::open::open_file;
+use blockyard_session::open::open_to_change;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -56,7 +56,7 @@ pub struct RebaseArgs {
 pub fn run(args: &RebaseArgs) -> Result<()> {
     let backing = args.new_backing()?;
     let named = named_image::parse_based(&args.image, args.format)?.named;
-    let file = open_file(&named, &disk::to_write(&args.allow_dir))?.file;
+    let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
     let rebase = Rebase::open(&args.image, file)?;
     if !args.unsafe_ {
         if let Some(backing) = &backing {

@@ -10,7 +10,7 @@ use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::print;
 use blockyard_image::Nobody;
 use blockyard_image::whole::resize::{NewSize, Resize};
-use blockyard_session::open::{OpenOptions, open_disk, open_file};
+use blockyard_session::open::{OpenOptions, open_disk, open_to_change};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -61,7 +61,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     });
     let preallocation = preallocation.transpose()?.unwrap_or_default();
     let access = disk::to_write(&args.allow_dir);
-    let file = open_file(&named, &access)?.file;
+    let file = open_to_change(&named, &access)?.file;
     let old_bytes = match format {
         // Without its key, if it is encrypted.
         Format::Qcow2 if named.key_file().is_none() => Qcow2Info::of_opened(&file)?.size_bytes,

@@ -8,7 +8,7 @@ use blockyard_command_line::disk;
 use blockyard_command_line::image::listing::time_text;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::{self, print};
-use blockyard_session::open::open_file;
+use blockyard_session::open::{open_file, open_to_change};
 use clap::Args;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -72,7 +72,8 @@ pub fn run(args: &SnapshotArgs) -> Result<()> {
         (false, true) => named.unlocked().read_only(),
         (false, false) => named.read_only(),
     };
-    let file = open_file(&named, &disk::to_write(&args.allow_dir))?.file;
+    let open = if changes { open_to_change } else { open_file };
+    let file = open(&named, &disk::to_write(&args.allow_dir))?.file;
     let allowed = AllowedDirectories::new(&args.allow_dir)?;
     let said = if let Some(which) = &args.apply {
         Qcow2Disk::apply_snapshot(&file, which, &allowed)?;
