@@ -45,6 +45,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+pub use vmdk::new::{VmdkAdapter, VmdkCreateOptions};
 use worker::Worker;
 pub use writer::{BlockMapCreateOptions, BlockMapWriter};
 

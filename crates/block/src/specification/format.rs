@@ -62,8 +62,8 @@ impl Format {
 
     /// Whether images can be made in it, and not only read.
     pub fn is_made(self) -> bool {
-        use BlockMapFormat::{Vdi, Vhd, Vhdx};
-        matches!(self, Self::Raw | Self::Qcow2 | Self::BlockMap(Vdi | Vhd | Vhdx))
+        use BlockMapFormat::{Vdi, Vhd, Vhdx, Vmdk};
+        matches!(self, Self::Raw | Self::Qcow2 | Self::BlockMap(Vmdk | Vdi | Vhd | Vhdx))
     }
 
     /// The one among those that are supported.

@@ -63,12 +63,12 @@ image convert a.img link
 image convert a.img -
 image convert -f dmg a.img b.img
 image convert -O qed a.img b.img
-image convert -O vmdk a.img b.img
+image convert -O parallels a.img b.img
 image check session:s
 image resize a.img,ro 2M
 image create
 image create x.img
-image create -f vmdk x.img 1M
+image create -f parallels x.img 1M
 image create -f qcwo2 x.img 1M
 image create - 1M
 image create x.img 1M --part 1G

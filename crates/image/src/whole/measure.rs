@@ -63,7 +63,8 @@ impl Measuring {
             }
             Format::BlockMap(format) if self.format.is_made() => {
                 let Self { cluster_bytes: block_bytes, is_fixed, preallocation, .. } = *self;
-                let image = BlockMapCreateOptions { format, size_bytes, block_bytes, is_fixed, preallocation };
+                let image = BlockMapCreateOptions::new(format, size_bytes);
+                let image = BlockMapCreateOptions { block_bytes, is_fixed, preallocation, ..image };
                 let block_bytes = image.block_bytes()?;
                 let data_bytes = self.data_bytes(contents, size_bytes, block_bytes)?;
                 let file_bytes = |data_bytes: u64| image.file_bytes(data_bytes.div_ceil(block_bytes));

@@ -7,7 +7,7 @@ use blockyard_block::specification::{DiskSpecification, Format, SpecificationErr
 use blockyard_block::{
     AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, Disk, Engine, FileDisk, FileOptions,
     LuksDisk, NewLuks, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, ReplacementFile,
-    directory_of, shown,
+    VmdkCreateOptions, directory_of, shown,
 };
 use std::fs::File;
 use std::ops::Range;
@@ -40,6 +40,8 @@ pub struct NewImage {
     pub cluster_bytes: Option<u32>,
     /// Every block of another hypervisor's format has its place from the start.
     pub is_fixed: bool,
+    /// What a VMDK says besides.
+    pub vmdk: VmdkCreateOptions,
     /// What whoever uses a qcow2 image must know.
     pub features: Qcow2Features,
     /// What is allocated from the start.
@@ -60,6 +62,7 @@ impl NewImage {
             size_bytes,
             cluster_bytes: None,
             is_fixed: false,
+            vmdk: VmdkCreateOptions::default(),
             features: Qcow2Features::default(),
             preallocation: Preallocation::Off,
             backing: None,
@@ -113,8 +116,8 @@ impl NewImage {
     }
 
     fn block_map_options(&self, format: BlockMapFormat) -> BlockMapCreateOptions {
-        let Self { size_bytes, cluster_bytes: block_bytes, is_fixed, preallocation, .. } = *self;
-        BlockMapCreateOptions { format, size_bytes, block_bytes, is_fixed, preallocation }
+        let Self { size_bytes, cluster_bytes: block_bytes, is_fixed, preallocation, vmdk, .. } = *self;
+        BlockMapCreateOptions { format, size_bytes, block_bytes, is_fixed, preallocation, vmdk }
     }
 
     fn not_written(&self) -> String {

@@ -6,6 +6,7 @@
 //!
 //! Sources: VMware's Virtual Disk Format 5.0, the pages of libvmdk on the format, and what QEMU's block/vmdk.c takes.
 
+pub(super) mod new;
 mod se_sparse;
 mod sparse;
 

@@ -3,7 +3,8 @@
 //!
 //! What a format adds is where its blocks begin and what lies round them ([`NewMap`]).
 
-use super::{BlockMapFormat, vdi, vhd, vhdx};
+use super::vmdk::new::VmdkCreateOptions;
+use super::{BlockMapFormat, vdi, vhd, vhdx, vmdk};
 use crate::formats::ImageError;
 use crate::formats::preallocation::{Preallocation, reserve};
 use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Queue};
@@ -18,10 +19,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Entries are written in pieces of so many bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// The name of a file that is only measured.
+const ANY_NAME: &str = "disk";
+
 /// What a new image is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockMapCreateOptions {
-    /// Its format: VDI, VHD or VHDX.
+    /// Its format: VMDK, VDI, VHD or VHDX.
     pub format: BlockMapFormat,
     /// Bytes of the disk, a multiple of 512.
     pub size_bytes: u64,
@@ -31,15 +35,25 @@ pub struct BlockMapCreateOptions {
     pub is_fixed: bool,
     /// What is allocated from the start.
     pub preallocation: Preallocation,
+    /// What a VMDK says besides.
+    pub vmdk: VmdkCreateOptions,
 }
 
 impl BlockMapCreateOptions {
     /// An empty image.
     pub fn new(format: BlockMapFormat, size_bytes: u64) -> Self {
-        Self { format, size_bytes, block_bytes: None, is_fixed: false, preallocation: Preallocation::Off }
+        Self {
+            format,
+            size_bytes,
+            block_bytes: None,
+            is_fixed: false,
+            preallocation: Preallocation::Off,
+            vmdk: VmdkCreateOptions::default(),
+        }
     }
 
-    fn map(&self) -> Result<Box<dyn NewMap>, ImageError> {
+    /// For a file at `path`.
+    fn map(&self, path: &Path) -> Result<Box<dyn NewMap>, ImageError> {
         if !self.size_bytes.is_multiple_of(512) {
             return Err(invalid(format!(
                 "a disk of {} bytes is not possible: they are a multiple of 512",
@@ -50,7 +64,8 @@ impl BlockMapCreateOptions {
             BlockMapFormat::Vdi => vdi::new::map(self),
             BlockMapFormat::Vhd => vhd::new::map(self),
             BlockMapFormat::Vhdx => vhdx::new::map(self),
-            BlockMapFormat::Vmdk | BlockMapFormat::Qed | BlockMapFormat::Parallels => {
+            BlockMapFormat::Vmdk => vmdk::new::map(self, path),
+            BlockMapFormat::Qed | BlockMapFormat::Parallels => {
                 Err(invalid(format!("{} images can be read, not made", self.format.name())))
             }
         }
@@ -61,7 +76,7 @@ impl BlockMapCreateOptions {
     /// # Errors
     /// When there is no such image.
     pub fn block_bytes(&self) -> Result<u64, ImageError> {
-        Ok(self.map()?.layout().block_bytes)
+        Ok(self.map(Path::new(ANY_NAME))?.layout().block_bytes)
     }
 
     /// Bytes of the file when so many of the disk's blocks have their places.
@@ -69,7 +84,7 @@ impl BlockMapCreateOptions {
     /// # Errors
     /// When there is no such image.
     pub fn file_bytes(&self, blocks: u64) -> Result<u64, ImageError> {
-        let map = self.map()?;
+        let map = self.map(Path::new(ANY_NAME))?;
         let is_full = self.is_fixed || self.preallocation != Preallocation::Off;
         Ok(map.file_bytes(if is_full { map.layout().blocks() } else { blocks }))
     }
@@ -175,12 +190,12 @@ pub struct BlockMapWriter {
 }
 
 impl BlockMapWriter {
-    /// Starts an image in an empty file, open for reading and writing; `path` is for messages.
+    /// Starts an image in an empty file, open for reading and writing; `path` is what it is to be called in the end.
     ///
     /// # Errors
     /// When the options are impossible, or the file is.
     pub fn new(file: File, path: &Path, options: &BlockMapCreateOptions) -> Result<Self, ImageError> {
-        let map = options.map()?;
+        let map = options.map(path)?;
         let layout = map.layout();
         let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
         // Whoever writes does so in a thread of its own.

@@ -5,7 +5,7 @@ use crate::rig::{qemu_img, qemu_io, text};
 use blockyard_block::conversion::{Conversion, ConversionOptions};
 use blockyard_block::{
     BlockMapCreateOptions, BlockMapFormat, BlockMapInfo, BlockMapWriter, FileDisk, FileOptions, ImageError, OpenedFile,
-    Preallocation,
+    Preallocation, VmdkAdapter, VmdkCreateOptions, VmdkInfo,
 };
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -69,6 +69,46 @@ fn new_vdis_hold_what_they_were_made_of() {
 }
 
 #[test]
+fn new_vmdks_hold_what_they_were_made_of() {
+    compare(BlockMapFormat::Vmdk, "vmdk", "SPARSE", |_| {});
+}
+
+/// The descriptor is QEMU's, but for the number of its contents.
+#[test]
+fn a_new_vmdk_says_what_qemus_does() {
+    let (_directory, path) = directory();
+    let text_of = |image: &Path| {
+        let bytes = fs::read(image).unwrap();
+        let text = String::from_utf8(bytes[512..21 * 512].to_vec()).unwrap();
+        let lines = text.trim_end_matches('\0').trim_end().lines().map(str::to_owned);
+        let (cids, lines): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("CID="));
+        assert_eq!(cids.len(), 1, "{text}");
+        (bytes[..512].to_vec(), lines)
+    };
+    for (adapter, hardware_version, size_bytes) in [
+        (VmdkAdapter::Ide, 4, 512),
+        (VmdkAdapter::LsiLogic, 13, 33 * MIB + 512),
+        (VmdkAdapter::BusLogic, 21, 2047 << 30),
+        (VmdkAdapter::LegacyEsx, 4, 5 << 30),
+    ] {
+        let (ours, theirs) = (path.join("ours").join("größe 1.vmdk"), path.join("größe 1.vmdk"));
+        fs::create_dir_all(path.join("ours")).unwrap();
+        let options = format!("adapter_type={},hwversion={hardware_version}", adapter.word());
+        let size = size_bytes.to_string();
+        qemu_img(&["create", "-q", "-f", "vmdk", "-o", &options, text(&theirs), &size]);
+        let options = BlockMapCreateOptions {
+            vmdk: VmdkCreateOptions { adapter, hardware_version },
+            ..BlockMapCreateOptions::new(BlockMapFormat::Vmdk, size_bytes)
+        };
+        create(&ours, &options).unwrap().finish().unwrap();
+        assert_eq!(text_of(&ours), text_of(&theirs));
+        qemu_img(&["check", "-q", "-f", "vmdk", text(&ours)]);
+        let info = VmdkInfo::of(&OpenedFile::open(&ours, true).unwrap()).unwrap();
+        assert_eq!((info.create_type.as_str(), info.size_bytes()), ("monolithicSparse", size_bytes));
+    }
+}
+
+#[test]
 fn new_vhds_hold_what_they_were_made_of() {
     compare(BlockMapFormat::Vhd, "vpc", "dynamic", |_| {});
     compare(BlockMapFormat::Vhd, "vpc", "dynamic", |options| options.block_bytes = Some(512 << 10));
@@ -84,11 +124,16 @@ fn new_vhdxs_hold_what_they_were_made_of() {
 
 #[test]
 fn all_of_an_image_can_have_its_place_at_once() {
-    for (format, word) in [(BlockMapFormat::Vdi, "vdi"), (BlockMapFormat::Vhd, "vpc"), (BlockMapFormat::Vhdx, "vhdx")] {
+    for (format, word, subformat) in [
+        (BlockMapFormat::Vmdk, "vmdk", "SPARSE"),
+        (BlockMapFormat::Vdi, "vdi", "dynamic"),
+        (BlockMapFormat::Vhd, "vpc", "dynamic"),
+        (BlockMapFormat::Vhdx, "vhdx", "dynamic"),
+    ] {
         for preallocation in [Preallocation::Metadata, Preallocation::Falloc, Preallocation::Full] {
             let wanted = raw(17 * MIB + 1536, Contents::Pieces, 1);
             let options = BlockMapCreateOptions::new(format, wanted.len() as u64);
-            compare_one(&BlockMapCreateOptions { preallocation, ..options }, word, "dynamic", &wanted);
+            compare_one(&BlockMapCreateOptions { preallocation, ..options }, word, subformat, &wanted);
         }
     }
 }
@@ -99,6 +144,7 @@ fn large_disks_have_large_tables() {
     const TIB: u64 = 1 << 40;
     let (_directory, path) = directory();
     for (format, word, size_bytes, block_bytes) in [
+        (BlockMapFormat::Vmdk, "vmdk", 2047 << 30, None),
         (BlockMapFormat::Vdi, "vdi", 8 * TIB, None),
         (BlockMapFormat::Vhd, "vpc", 2040 << 30, None),
         (BlockMapFormat::Vhdx, "vhdx", 64 * TIB, None),
@@ -134,13 +180,15 @@ fn what_a_format_cannot_hold_is_refused() {
         let error = create(&path.join("image"), &options).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     };
-    for format in [BlockMapFormat::Vdi, BlockMapFormat::Vhd, BlockMapFormat::Vhdx] {
+    for format in [BlockMapFormat::Vmdk, BlockMapFormat::Vdi, BlockMapFormat::Vhd, BlockMapFormat::Vhdx] {
         refused(format, 513, None, "multiple of 512");
         refused(format, u64::MAX - 511, None, "at most");
         for block_bytes in [0, 1, 512, MIB as u32 + 512, 3 << 20, u32::MAX] {
             refused(format, MIB, Some(block_bytes), "blocks");
         }
     }
+    refused(BlockMapFormat::Vmdk, (2047 << 30) + 512, None, "2047 GiB at most");
+    refused(BlockMapFormat::Vmdk, 0, None, "512 bytes at least");
     refused(BlockMapFormat::Vhd, (2040 << 30) + 512, None, "2040 GiB at most");
     refused(BlockMapFormat::Vhdx, (64 << 40) + 512, None, "64 TiB at most");
     refused(BlockMapFormat::Vdi, (64 << 40) + 512, None, "64 TiB at most");

@@ -42,8 +42,9 @@ pub struct ConvertArgs {
     output_format: Option<Format>,
     /// Options of a new image: preallocation=off|metadata|falloc|full, and for qcow2 cluster_size=SIZE,
     /// backing_file=NAME, backing_fmt=FORMAT, compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd,
-    /// extended_l2=on|off, lazy_refcounts=on|off; for vdi static=on|off; for vpc and vhdx subformat=dynamic|fixed; for
-    /// vpc force_size=on (whole MiB, as Azure wants); for vhdx block_size=SIZE.
+    /// extended_l2=on|off, lazy_refcounts=on|off; for vmdk subformat=monolithicSparse,
+    /// adapter_type=ide|lsilogic|buslogic|legacyESX, hwversion=N; for vdi static=on|off; for vpc and vhdx
+    /// subformat=dynamic|fixed; for vpc force_size=on (whole MiB, as Azure wants); for vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
     /// Backing file of a new image (qcow2), which then holds only what differs from it. A name that is not absolute
@@ -227,8 +228,8 @@ impl ConvertArgs {
                 "-c needs refcount_bits=16 or more: compressed clusters share those of the file".to_owned()
             ));
         }
-        let ImageOptions { cluster_bytes, is_fixed, features, .. } = options;
-        Ok(NewImage { permissions, cluster_bytes, is_fixed, features, preallocation, backing, ..image })
+        let ImageOptions { cluster_bytes, is_fixed, vmdk, features, .. } = options;
+        Ok(NewImage { permissions, cluster_bytes, is_fixed, vmdk, features, preallocation, backing, ..image })
     }
 
     fn in_place(&self, named: &DiskSpecification, source: &WholeDisk) -> Result<Target> {

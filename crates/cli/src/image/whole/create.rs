@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// backing file's then.
 #[derive(Args)]
 pub struct CreateArgs {
-    /// New image: a file name; its ending says the format (.qcow2, .vdi, .vhd, .vhdx, else raw).
+    /// New image: a file name; its ending says the format (.qcow2, .vmdk, .vdi, .vhd, .vhdx, else raw).
     image: String,
     /// Size of the disk, such as 8G. K, M, G, T (and KiB ...) count in steps of 1024, KB, MB, GB, TB in steps of 1000.
     #[arg(value_parser = size::parse)]
@@ -37,8 +37,9 @@ pub struct CreateArgs {
     format: Option<Format>,
     /// Options: size=SIZE, preallocation=off|metadata|falloc|full; for qcow2 cluster_size=SIZE, backing_file=NAME,
     /// backing_fmt=FORMAT, compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd, extended_l2=on|off,
-    /// lazy_refcounts=on|off; for vdi static=on|off; for vpc and vhdx subformat=dynamic|fixed; for vpc force_size=on
-    /// (whole MiB, as Azure wants); for vhdx block_size=SIZE.
+    /// lazy_refcounts=on|off; for vmdk subformat=monolithicSparse, adapter_type=ide|lsilogic|buslogic|legacyESX,
+    /// hwversion=N; for vdi static=on|off; for vpc and vhdx subformat=dynamic|fixed; for vpc force_size=on (whole MiB,
+    /// as Azure wants); for vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
     /// Backing file, which shows where the image holds nothing. A name that is not absolute starts from the image's
@@ -106,6 +107,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     let image = NewImage {
         cluster_bytes: options.cluster_bytes,
         is_fixed: options.is_fixed,
+        vmdk: options.vmdk,
         features: options.features,
         preallocation: options.preallocation.unwrap_or_default(),
         backing,

@@ -2,7 +2,9 @@
 
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
-use blockyard_block::{BlockMapFormat, Preallocation, Qcow2Backing, Qcow2Features, size};
+use blockyard_block::{
+    BlockMapFormat, Preallocation, Qcow2Backing, Qcow2Features, VmdkAdapter, VmdkCreateOptions, size,
+};
 use blockyard_command_line::usage_error::UsageError;
 
 /// Options of a new image.
@@ -12,6 +14,8 @@ pub struct ImageOptions {
     pub cluster_bytes: Option<u32>,
     /// Every block has its place from the start.
     pub is_fixed: bool,
+    /// What a VMDK says besides.
+    pub vmdk: VmdkCreateOptions,
     /// The disk has whole MiB, as Azure wants.
     pub is_whole_mib: bool,
     /// What is allocated from the start.
@@ -100,6 +104,13 @@ impl ImageOptions {
             ("extended_l2", Format::Qcow2) => self.features.has_extended_l2 = chosen(value, &SWITCH)?,
             ("lazy_refcounts", Format::Qcow2) => self.features.has_lazy_refcounts = chosen(value, &SWITCH)?,
             ("encryption", Format::Qcow2) => chosen(value, &[("off", ())])?,
+            ("subformat", VMDK) => chosen(value, &[("monolithicSparse", ())])?,
+            ("adapter_type", VMDK) => {
+                self.vmdk.adapter = chosen(value, &VmdkAdapter::ALL.map(|adapter| (adapter.word(), adapter)))?;
+            }
+            ("hwversion", VMDK) => {
+                self.vmdk.hardware_version = value.parse().map_err(|_| "it is a number such as 13")?;
+            }
             ("static", VDI) => self.is_fixed = chosen(value, &SWITCH)?,
             ("subformat", VHD | VHDX) => self.is_fixed = chosen(value, &[("dynamic", false), ("fixed", true)])?,
             ("force_size", VHD) => self.is_whole_mib = chosen(value, &SWITCH)?,
@@ -109,13 +120,13 @@ impl ImageOptions {
             (
                 "cluster_size" | "backing_file" | "backing_fmt" | "compat" | "refcount_bits" | "compression_type"
                 | "extended_l2" | "lazy_refcounts" | "encryption" | "static" | "subformat" | "force_size"
-                | "block_size",
+                | "block_size" | "adapter_type" | "hwversion",
                 _,
             ) => return Err(format!("{} images have no {key}", format.word())),
             _ => {
                 return Err("the options are size, preallocation and, for qcow2, cluster_size, backing_file, \
                             backing_fmt, compat, refcount_bits, compression_type, extended_l2 and lazy_refcounts; \
-                            for vdi static; for vpc subformat and force_size; for vhdx subformat and block_size"
+                            for vmdk subformat, adapter_type and hwversion; for vdi static; for vpc subformat and force_size; for vhdx subformat and block_size"
                     .to_owned());
             }
         }
@@ -123,6 +134,7 @@ impl ImageOptions {
     }
 }
 
+const VMDK: Format = Format::BlockMap(BlockMapFormat::Vmdk);
 const VDI: Format = Format::BlockMap(BlockMapFormat::Vdi);
 const VHD: Format = Format::BlockMap(BlockMapFormat::Vhd);
 const VHDX: Format = Format::BlockMap(BlockMapFormat::Vhdx);
@@ -184,6 +196,10 @@ mod tests {
             ("preallocation=some", Format::Qcow2),
             ("compat=1.0", Format::Qcow2),
             ("compat=1.1", Format::Raw),
+            ("subformat=monolithicFlat", VMDK),
+            ("adapter_type=scsi", VMDK),
+            ("hwversion=-1", VMDK),
+            ("hwversion=4", VDI),
             ("compression_type=lzma", Format::Qcow2),
             ("refcount_bits=3", Format::Qcow2),
             ("extended_l2=yes", Format::Qcow2),

@@ -15,15 +15,15 @@ pub(super) const MAGIC: &[u8] = b"KDMV";
 pub(super) const COWD_MAGIC: &[u8] = b"COWD";
 
 /// The line ends of the header are as they were written.
-const HAS_LINE_ENDS: u32 = 1;
-const HAS_REDUNDANT_TABLES: u32 = 1 << 1;
+pub(super) const HAS_LINE_ENDS: u32 = 1;
+pub(super) const HAS_REDUNDANT_TABLES: u32 = 1 << 1;
 /// An entry of 1 is zeros.
 const HAS_ZEROED_GRAINS: u32 = 1 << 2;
 /// Compressed grains have a header each.
 const HAS_MARKERS: u32 = 1 << 17;
 
 /// What a transfer in text mode changes.
-const LINE_ENDS: [u8; 4] = *b"\n \r\n";
+pub(super) const LINE_ENDS: [u8; 4] = *b"\n \r\n";
 
 /// The directory's place when that is said at the end.
 const AT_END: u64 = u64::MAX;
