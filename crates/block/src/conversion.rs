@@ -3,7 +3,7 @@
 //! Each thread takes the next piece of the source (`plan`), reads it, looks for zeros, and writes the rest from the
 //! same memory (`worker`, `output`): what one thread reads it writes itself, while its cache still has it. Nothing is
 //! copied but what is compressed. How a piece is written is its target's to say (`target`): there is one for disks, and
-//! one each for new qcow2 images and those of other hypervisors.
+//! one each for new qcow2 images, those of other hypervisors, and compressed VMDKs.
 
 mod block_map_target;
 mod compressed;
@@ -12,13 +12,14 @@ mod output;
 mod plan;
 mod qcow2_target;
 mod target;
+mod vmdk_stream_target;
 mod worker;
 
 pub use disk_target::DiskTarget;
 pub use qcow2_target::Qcow2Target;
 
 use crate::watched_work::WatchedWork;
-use crate::{BlockMapWriter, Disk, RequestError};
+use crate::{BlockMapWriter, Disk, RequestError, VmdkStreamWriter};
 use plan::Plan;
 use std::io;
 use target::ConversionTarget;
@@ -97,6 +98,11 @@ impl<'a> Conversion<'a> {
 
     /// Prepares to copy all of `source` into a new image in another hypervisor's format.
     pub fn to_block_map(source: &'a dyn Disk, target: &'a BlockMapWriter, options: ConversionOptions) -> Self {
+        Self::new(source, Box::new(target), options)
+    }
+
+    /// Prepares to copy all of `source` into a new streamOptimized VMDK.
+    pub fn to_vmdk_stream(source: &'a dyn Disk, target: &'a VmdkStreamWriter, options: ConversionOptions) -> Self {
         Self::new(source, Box::new(target), options)
     }
 

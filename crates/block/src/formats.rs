@@ -26,8 +26,9 @@ mod vmdk;
 
 pub use allowed_directories::AllowedDirectories;
 pub use atomic_change::{AtomicChange, ForeignJournal, FoundJournal, UnfinishedChange};
+pub(crate) use block_map::PackedGrains;
 pub use block_map::{BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapInfo, BlockMapWriter};
-pub use block_map::{VmdkAdapter, VmdkCreateOptions};
+pub use block_map::{VmdkAdapter, VmdkCreateOptions, VmdkStreamWriter};
 pub use error::ImageError;
 pub use file_format::FileFormat;
 pub(crate) use fold::fold;

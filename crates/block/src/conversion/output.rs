@@ -78,6 +78,16 @@ impl<'c> Output<'c> {
         self.slots[slot].piece.clone()
     }
 
+    /// Whether a piece is being read that lies before `start` on the disk.
+    pub(super) fn reads_before(&self, start: u64) -> bool {
+        self.slots.iter().any(|slot| slot.is_reading && slot.piece.start < start)
+    }
+
+    /// Whether something has failed, so that nothing need be waited for.
+    pub(super) fn is_over(&self) -> bool {
+        self.conversion.work.is_over()
+    }
+
     /// All requests for a slot's piece have been pushed.
     pub(super) fn all_pushed(&mut self, slot: usize) -> Outcome {
         self.slots[slot].is_reading = false;

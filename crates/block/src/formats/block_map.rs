@@ -46,6 +46,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 pub use vmdk::new::{VmdkAdapter, VmdkCreateOptions};
+pub(crate) use vmdk::stream::PackedGrains;
+pub use vmdk::stream::VmdkStreamWriter;
 use worker::Worker;
 pub use writer::{BlockMapCreateOptions, BlockMapWriter};
 

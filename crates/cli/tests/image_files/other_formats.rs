@@ -121,11 +121,24 @@ fn images_of_other_hypervisors_are_made() {
         qemu_img(&yard, &format!("convert -f {word} -O raw {name} empty.img"));
         image(&yard, ["compare", "empty.img", name]).succeeded();
     }
-    let refusals: [(&[&str], &str); 11] = [
+    for arguments in [&["convert", "-t", "unsafe"][..], &["convert", "-c", "-S", "0"]] {
+        let options = ["-o", "subformat=streamOptimized", "raw.img", "a.vmdk"];
+        image(&yard, [arguments, &options].concat()).succeeded();
+        qemu_img(&yard, "compare -f raw -F vmdk raw.img a.vmdk");
+        image(&yard, ["check", "a.vmdk"]).succeeded();
+        let info = image(&yard, ["info", "--json", "a.vmdk"]).succeeded().json();
+        assert_eq!(info["format-specific"]["data"]["create-type"], "streamOptimized", "{info}");
+    }
+    image(&yard, ["create", "-o", "subformat=streamOptimized", "a.vmdk", "77M"]).succeeded();
+    qemu_img(&yard, "convert -f vmdk -O raw a.vmdk empty.img");
+    image(&yard, ["compare", "empty.img", "a.vmdk"]).succeeded();
+    let refusals: [(&[&str], &str); 13] = [
         (&["create", "--table", "gpt", "b.vdi", "1G"], "convert"),
         (&["create", "-o", "subformat=fixed", "b.vdi", "1G"], "no subformat"),
         (&["create", "-o", "cluster_size=64K", "b.vhd", "1G"], "no cluster_size"),
         (&["create", "-o", "subformat=monolithicFlat", "b.vmdk", "1G"], "monolithicSparse"),
+        (&["create", "-o", "subformat=streamOptimized,preallocation=full", "b.vmdk", "1G"], "no preallocation"),
+        (&["measure", "-O", "vmdk", "-o", "subformat=streamOptimized", "--size", "1G"], "shows when it is made"),
         (&["create", "b.vmdk", "3T"], "2047 GiB at most"),
         (&["create", "b\".vmdk", "1G"], "says its own name"),
         (&["convert", "-c", "raw.img", "b.vmdk"], "-O qcow2"),

@@ -11,8 +11,8 @@ use blockyard_block::conversion::{
 };
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    BlockMapWriter, Disk, Extent, ExtentKind, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile, directory_of,
-    flush, reads_as_zeros, shown, walk_extents, write_differences,
+    BlockMapWriter, Disk, Extent, ExtentKind, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile, VmdkStreamWriter,
+    directory_of, flush, reads_as_zeros, shown, walk_extents, write_differences,
 };
 use std::io;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct ConvertOptions {
     pub threads: Option<usize>,
     /// Runs of zeros that are looked for in data, at least so long; 0: none are.
     pub zero_run_bytes: u64,
-    /// Compress the data of a new qcow2 image.
+    /// Compress the data of a new qcow2 image; those of a streamOptimized VMDK always are.
     pub compress: bool,
     /// Whether all is on stable storage at the end.
     pub durable: bool,
@@ -84,6 +84,7 @@ enum Writer {
     /// By a writer of its own.
     Qcow2(Box<Qcow2Writer>),
     BlockMap(Box<BlockMapWriter>),
+    VmdkStream(Box<VmdkStreamWriter>),
 }
 
 impl Target {
@@ -170,6 +171,9 @@ impl Target {
             Kind::New { writer: Writer::BlockMap(writer), .. } => {
                 conversion::Conversion::to_block_map(source, writer, options)
             }
+            Kind::New { writer: Writer::VmdkStream(writer), .. } => {
+                conversion::Conversion::to_vmdk_stream(source, writer, options)
+            }
             Kind::InPlace { disk, is_zero, .. } => {
                 let target = DiskTarget { disk: &*disk.disk, is_zero: *is_zero, unmap: false };
                 conversion::Conversion::to_disk(source, target, options)
@@ -212,6 +216,11 @@ impl Writer {
             let writer = Qcow2Writer::new(handle, &image.qcow2_options())?;
             return Ok((file, Self::Qcow2(Box::new(writer))));
         }
+        if image.is_vmdk_stream() {
+            let file = ReplacementFile::create_like(&image.path, image.permissions)?;
+            let writer = image.vmdk_stream_writer(&file)?;
+            return Ok((file, Self::VmdkStream(Box::new(writer))));
+        }
         if let Format::BlockMap(format) = image.format {
             let file = ReplacementFile::create_like(&image.path, image.permissions)?;
             let writer = image.block_map_writer(&file, format)?;
@@ -235,6 +244,7 @@ impl Writer {
             Self::Overlay { disk, .. } => drop(disk),
             Self::Qcow2(writer) => writer.finish().with_context(|| not_complete(&file))?,
             Self::BlockMap(writer) => writer.finish().with_context(|| not_complete(&file))?,
+            Self::VmdkStream(writer) => writer.finish().with_context(|| not_complete(&file))?,
         }
         Ok(file.commit(durable)?)
     }
@@ -256,6 +266,8 @@ pub struct Conversion {
 impl Conversion {
     /// Of a disk into another one; `names` is what both are called.
     pub fn new(names: [&str; 2], source: WholeDisk, target: Target, options: ConvertOptions) -> Self {
+        let compress = options.compress || matches!(target.0, Kind::New { writer: Writer::VmdkStream(_), .. });
+        let options = ConvertOptions { compress, ..options };
         Self { names: names.map(str::to_owned), source, target, options, expected: None }
     }
 

@@ -3,7 +3,9 @@
 use super::new_image::not_made;
 use crate::error::{Error, Result, refuse};
 use blockyard_block::specification::Format;
-use blockyard_block::{BlockMapCreateOptions, Disk, Extent, ExtentKind, Preallocation, Qcow2Features, walk_extents};
+use blockyard_block::{
+    BlockMapCreateOptions, Disk, Extent, ExtentKind, Preallocation, Qcow2Features, VmdkCreateOptions, walk_extents,
+};
 
 /// What a new image is to be, as far as its size depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub struct Measuring {
     pub cluster_bytes: Option<u32>,
     /// Every block of another hypervisor's format has its place from the start.
     pub is_fixed: bool,
+    /// What a VMDK says besides.
+    pub vmdk: VmdkCreateOptions,
     /// What whoever uses a qcow2 image must know.
     pub features: Qcow2Features,
     /// What is allocated from the start.
@@ -62,9 +66,9 @@ impl Measuring {
                 qcow2(size_bytes, data_bytes, cluster_bytes, self.features)
             }
             Format::BlockMap(format) if self.format.is_made() => {
-                let Self { cluster_bytes: block_bytes, is_fixed, preallocation, .. } = *self;
+                let Self { cluster_bytes: block_bytes, is_fixed, vmdk, preallocation, .. } = *self;
                 let image = BlockMapCreateOptions::new(format, size_bytes);
-                let image = BlockMapCreateOptions { block_bytes, is_fixed, preallocation, ..image };
+                let image = BlockMapCreateOptions { block_bytes, is_fixed, vmdk, preallocation, ..image };
                 let block_bytes = image.block_bytes()?;
                 let data_bytes = self.data_bytes(contents, size_bytes, block_bytes)?;
                 let file_bytes = |data_bytes: u64| image.file_bytes(data_bytes.div_ceil(block_bytes));

@@ -7,7 +7,7 @@ use blockyard_block::specification::{DiskSpecification, Format, SpecificationErr
 use blockyard_block::{
     AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, Disk, Engine, FileDisk, FileOptions,
     LuksDisk, NewLuks, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, ReplacementFile,
-    VmdkCreateOptions, directory_of, shown,
+    VmdkCreateOptions, VmdkStreamWriter, directory_of, shown,
 };
 use std::fs::File;
 use std::ops::Range;
@@ -80,6 +80,9 @@ impl NewImage {
             Format::Raw => self.make_raw(&file, watch)?,
             Format::Qcow2 => Qcow2Disk::create_in(file.file(), &self.path, &self.qcow2_options())?,
             Format::Luks => LuksDisk::create_in(file.file(), &self.path, self.size_bytes, self.luks()?)?,
+            Format::BlockMap(_) if self.is_vmdk_stream() => {
+                self.vmdk_stream_writer(&file)?.finish().with_context(|| self.not_written())?;
+            }
             Format::BlockMap(format) => {
                 self.block_map_writer(&file, format)?.finish().with_context(|| self.not_written())?;
             }
@@ -113,6 +116,22 @@ impl NewImage {
         }
         let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
         Ok(BlockMapWriter::new(handle, &self.path, &self.block_map_options(format))?)
+    }
+
+    /// Whether it is a VMDK that is compressed and written in one pass.
+    pub(super) fn is_vmdk_stream(&self) -> bool {
+        self.format == Format::BlockMap(BlockMapFormat::Vmdk) && self.vmdk.is_stream
+    }
+
+    /// A writer of one.
+    pub(super) fn vmdk_stream_writer(&self, file: &ReplacementFile) -> Result<VmdkStreamWriter> {
+        if self.preallocation != Preallocation::Off {
+            return Err(Error::usage(
+                "a compressed VMDK has no preallocation: its grains have their places as they come",
+            ));
+        }
+        let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+        Ok(VmdkStreamWriter::new(handle, &self.path, self.size_bytes, self.vmdk)?)
     }
 
     fn block_map_options(&self, format: BlockMapFormat) -> BlockMapCreateOptions {

@@ -9,6 +9,7 @@
 pub(super) mod new;
 mod se_sparse;
 mod sparse;
+pub(super) mod stream;
 
 use super::chain::{Behind, Body, Id, Opened, Parent};
 use super::image_file::ImageFile;

@@ -5,7 +5,7 @@ use crate::rig::{qemu_img, qemu_io, text};
 use blockyard_block::conversion::{Conversion, ConversionOptions};
 use blockyard_block::{
     BlockMapCreateOptions, BlockMapFormat, BlockMapInfo, BlockMapWriter, FileDisk, FileOptions, ImageError, OpenedFile,
-    Preallocation, VmdkAdapter, VmdkCreateOptions, VmdkInfo,
+    Preallocation, VmdkAdapter, VmdkCreateOptions, VmdkInfo, VmdkStreamWriter,
 };
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -97,7 +97,7 @@ fn a_new_vmdk_says_what_qemus_does() {
         let size = size_bytes.to_string();
         qemu_img(&["create", "-q", "-f", "vmdk", "-o", &options, text(&theirs), &size]);
         let options = BlockMapCreateOptions {
-            vmdk: VmdkCreateOptions { adapter, hardware_version },
+            vmdk: VmdkCreateOptions { adapter, hardware_version, is_stream: false },
             ..BlockMapCreateOptions::new(BlockMapFormat::Vmdk, size_bytes)
         };
         create(&ours, &options).unwrap().finish().unwrap();
@@ -106,6 +106,83 @@ fn a_new_vmdk_says_what_qemus_does() {
         let info = VmdkInfo::of(&OpenedFile::open(&ours, true).unwrap()).unwrap();
         assert_eq!((info.create_type.as_str(), info.size_bytes()), ("monolithicSparse", size_bytes));
     }
+}
+
+/// Grains lie in the order of the disk, whichever thread was ready first, and every reader finds them.
+#[test]
+fn new_compressed_vmdks_hold_what_they_were_made_of() {
+    for (seed, size_bytes) in SIZES.into_iter().chain([100 * MIB]).enumerate() {
+        for contents in [Contents::Zeros, Contents::Data, Contents::Pieces] {
+            let (_directory, path) = directory();
+            let wanted = raw(size_bytes, contents, seed as u64 * 10);
+            let (source, image) = (path.join("raw"), path.join("image.vmdk"));
+            fs::write(&source, &wanted).unwrap();
+            let source_disk =
+                FileDisk::open(&source, &FileOptions { read_only: true, ..FileOptions::default() }).unwrap();
+            let writer = create_stream(&image, size_bytes).unwrap();
+            // Threads that read ahead, and so have pieces that come before others'.
+            let how = ConversionOptions { threads: 3, depth: 4, zero_run_bytes: Some(4096) };
+            Conversion::to_vmdk_stream(&source_disk, &writer, how).run(|_| true).unwrap();
+            writer.finish().unwrap();
+            qemu_img(&["compare", "-q", "-f", "raw", "-F", "vmdk", text(&source), text(&image)]);
+            qemu_img(&["check", "-q", "-f", "vmdk", text(&image)]);
+            let info = VmdkInfo::of(&OpenedFile::open(&image, true).unwrap()).unwrap();
+            assert_eq!((info.create_type.as_str(), info.size_bytes()), ("streamOptimized", size_bytes));
+            let disk = open(&image, BlockMapFormat::Vmdk);
+            lies_where_qemu_says(&image, "vmdk", &disk);
+            assert_eq!(disk.check(&mut |line| panic!("{line}")).unwrap().corruptions, 0);
+            holds(disk, &wanted);
+            assert_eq!(grains_in_one_pass(&fs::read(&image).unwrap()), grains_of(&wanted));
+        }
+    }
+}
+
+fn create_stream(path: &Path, size_bytes: u64) -> Result<VmdkStreamWriter, ImageError> {
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+    VmdkStreamWriter::new(file, path, size_bytes, VmdkCreateOptions { is_stream: true, ..VmdkCreateOptions::default() })
+}
+
+/// Which grains of a disk are not zeros.
+fn grains_of(disk: &[u8]) -> Vec<u64> {
+    let grains = (0..).zip(disk.chunks(64 << 10));
+    grains.filter(|(_, grain)| grain.iter().any(|&byte| byte != 0)).map(|(number, _)| number).collect()
+}
+
+/// Which grains are in a compressed VMDK, as somebody finds them who reads it from its first grain to its end marker.
+fn grains_in_one_pass(file: &[u8]) -> Vec<u64> {
+    let number = |at: usize, bytes: usize| {
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(&file[at..at + bytes]);
+        u64::from_le_bytes(word)
+    };
+    let (mut grains, mut at) = (Vec::new(), 64 << 10);
+    loop {
+        let (value, size, kind) = (number(at, 8), number(at + 8, 4) as usize, number(at + 12, 4));
+        if size > 0 {
+            grains.push(value / 128);
+            at += (12 + size).next_multiple_of(512);
+        } else if (value, kind) == (0, 0) {
+            assert_eq!(at + 512, file.len());
+            return grains;
+        } else {
+            at += 512 + value as usize * 512;
+        }
+    }
+}
+
+#[test]
+fn what_a_compressed_vmdk_cannot_hold_is_refused() {
+    let (_directory, path) = directory();
+    for size_bytes in [0, 513, (64 << 40) + 512, u64::MAX - 511] {
+        let error = create_stream(&path.join("a.vmdk"), size_bytes).unwrap_err().to_string();
+        assert!(error.contains(&format!("a disk of {size_bytes} bytes is not possible")), "{error}");
+    }
+    assert!(create_stream(&path.join("a\".vmdk"), MIB).is_err());
+    create_stream(&path.join("a.vmdk"), 64 << 40).unwrap().finish().unwrap();
+    qemu_io(text(&path.join("a.vmdk")), "vmdk", &["read -P 0 63T 1M"]);
+    let options = BlockMapCreateOptions::new(BlockMapFormat::Vmdk, MIB);
+    let vmdk = VmdkCreateOptions { is_stream: true, ..options.vmdk };
+    assert!(BlockMapCreateOptions { vmdk, ..options }.file_bytes(1).is_err());
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub struct ConvertArgs {
     output_format: Option<Format>,
     /// Options of a new image: preallocation=off|metadata|falloc|full, and for qcow2 cluster_size=SIZE,
     /// backing_file=NAME, backing_fmt=FORMAT, compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd,
-    /// extended_l2=on|off, lazy_refcounts=on|off; for vmdk subformat=monolithicSparse,
+    /// extended_l2=on|off, lazy_refcounts=on|off; for vmdk subformat=monolithicSparse|streamOptimized,
     /// adapter_type=ide|lsilogic|buslogic|legacyESX, hwversion=N; for vdi static=on|off; for vpc and vhdx
     /// subformat=dynamic|fixed; for vpc force_size=on (whole MiB, as Azure wants); for vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
@@ -211,15 +211,19 @@ impl ConvertArgs {
         let refused = (format != Format::Qcow2 || self.compress)
             .then_some("a backing file is for a qcow2 image without -c: add -O qcow2");
         let backing = options.backing(self.backing.as_deref(), self.backing_format, refused, "-B")?;
+        let is_stream = options.vmdk.is_stream;
         // Without looking for zeros, all of the image gets storage.
-        let filled = if self.sparse == 0 && !self.compress && backing.is_none() {
+        let filled = if self.sparse == 0 && !self.compress && !is_stream && backing.is_none() {
             Preallocation::Falloc
         } else {
             Preallocation::Off
         };
         let preallocation = options.preallocation.unwrap_or(filled);
-        if self.compress && (format != Format::Qcow2 || preallocation != Preallocation::Off) {
-            bail!(UsageError("-c is for qcow2 without preallocation: add -O qcow2".to_owned()));
+        if self.compress && !is_stream && (format != Format::Qcow2 || preallocation != Preallocation::Off) {
+            bail!(UsageError(
+                "-c is for qcow2 without preallocation, and VMDK with -o subformat=streamOptimized: add -O qcow2"
+                    .to_owned()
+            ));
         }
         let permissions = source.permissions;
         let image = NewImage::new(path, format, options.size_for(source.disk.geometry().capacity_bytes));

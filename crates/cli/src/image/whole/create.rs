@@ -37,9 +37,9 @@ pub struct CreateArgs {
     format: Option<Format>,
     /// Options: size=SIZE, preallocation=off|metadata|falloc|full; for qcow2 cluster_size=SIZE, backing_file=NAME,
     /// backing_fmt=FORMAT, compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd, extended_l2=on|off,
-    /// lazy_refcounts=on|off; for vmdk subformat=monolithicSparse, adapter_type=ide|lsilogic|buslogic|legacyESX,
-    /// hwversion=N; for vdi static=on|off; for vpc and vhdx subformat=dynamic|fixed; for vpc force_size=on (whole MiB,
-    /// as Azure wants); for vhdx block_size=SIZE.
+    /// lazy_refcounts=on|off; for vmdk subformat=monolithicSparse|streamOptimized,
+    /// adapter_type=ide|lsilogic|buslogic|legacyESX, hwversion=N; for vdi static=on|off; for vpc and vhdx
+    /// subformat=dynamic|fixed; for vpc force_size=on (whole MiB, as Azure wants); for vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
     /// Backing file, which shows where the image holds nothing. A name that is not absolute starts from the image's

@@ -104,7 +104,9 @@ impl ImageOptions {
             ("extended_l2", Format::Qcow2) => self.features.has_extended_l2 = chosen(value, &SWITCH)?,
             ("lazy_refcounts", Format::Qcow2) => self.features.has_lazy_refcounts = chosen(value, &SWITCH)?,
             ("encryption", Format::Qcow2) => chosen(value, &[("off", ())])?,
-            ("subformat", VMDK) => chosen(value, &[("monolithicSparse", ())])?,
+            ("subformat", VMDK) => {
+                self.vmdk.is_stream = chosen(value, &[("monolithicSparse", false), ("streamOptimized", true)])?;
+            }
             ("adapter_type", VMDK) => {
                 self.vmdk.adapter = chosen(value, &VmdkAdapter::ALL.map(|adapter| (adapter.word(), adapter)))?;
             }

@@ -60,13 +60,14 @@ struct Json {
 /// When the disk cannot be read.
 pub fn run(args: &MeasureArgs) -> Result<()> {
     let options = ImageOptions::parse(&args.options, args.output_format)?;
-    let ImageOptions { cluster_bytes, is_fixed, features, .. } = options;
+    let ImageOptions { cluster_bytes, is_fixed, vmdk, features, .. } = options;
     let preallocation = options.preallocation.unwrap_or_default();
     let measuring = Measuring {
         format: args.output_format,
         size_unit_bytes: options.size_unit_bytes(),
         cluster_bytes,
         is_fixed,
+        vmdk,
         features,
         preallocation,
     };

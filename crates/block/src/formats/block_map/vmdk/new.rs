@@ -13,11 +13,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// What everybody makes.
-const GRAIN_BYTES: u64 = 64 << 10;
-const TABLE_ENTRIES: u64 = 512;
+pub(super) const GRAIN_BYTES: u64 = 64 << 10;
+pub(super) const TABLE_ENTRIES: u64 = 512;
 const TABLE_BYTES: u64 = TABLE_ENTRIES * 4;
 
-const DESCRIPTOR_OFFSET: u64 = SECTOR_BYTES;
+pub(super) const DESCRIPTOR_OFFSET: u64 = SECTOR_BYTES;
 const DESCRIPTOR_BYTES: u64 = 20 * SECTOR_BYTES;
 const TABLES_OFFSET: u64 = DESCRIPTOR_OFFSET + DESCRIPTOR_BYTES;
 
@@ -31,12 +31,14 @@ pub struct VmdkCreateOptions {
     pub adapter: VmdkAdapter,
     /// The version of VMware's virtual hardware.
     pub hardware_version: u16,
+    /// It is compressed and written in one pass (streamOptimized), which is what `VmdkStreamWriter` does.
+    pub is_stream: bool,
 }
 
 impl Default for VmdkCreateOptions {
     /// As qemu-img has it.
     fn default() -> Self {
-        Self { adapter: VmdkAdapter::Ide, hardware_version: 4 }
+        Self { adapter: VmdkAdapter::Ide, hardware_version: 4, is_stream: false }
     }
 }
 
@@ -86,6 +88,9 @@ pub(in super::super) fn map(options: &BlockMapCreateOptions, path: &Path) -> Res
     if block_bytes.is_some_and(|bytes| u64::from(bytes) != GRAIN_BYTES) {
         return Err(invalid("the grains, or blocks, of a VMDK made here have 64 KiB"));
     }
+    if vmdk.is_stream {
+        return Err(invalid("how large a compressed VMDK becomes shows when it is made"));
+    }
     if is_fixed {
         return Err(invalid("a VMDK that is flat is not made here: its grains can have their places from the start"));
     }
@@ -101,7 +106,7 @@ pub(in super::super) fn map(options: &BlockMapCreateOptions, path: &Path) -> Res
 }
 
 /// What a descriptor calls the file at `path`.
-fn extent_name(path: &Path) -> Result<String, ImageError> {
+pub(super) fn extent_name(path: &Path) -> Result<String, ImageError> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.filter(|name| !name.contains(|letter: char| letter == '"' || letter.is_control()));
     name.map(str::to_owned).ok_or_else(|| {
@@ -135,58 +140,6 @@ impl NewSparse {
     fn directories(&self) -> [u64; 2] {
         [TABLES_OFFSET, TABLES_OFFSET + set_bytes(&self.layout)]
     }
-
-    fn header(&self) -> [u8; SECTOR_BYTES as usize] {
-        let [redundant, directory] = self.directories();
-        let mut header = [0; SECTOR_BYTES as usize];
-        let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, MAGIC);
-        put(4, &1_u32.to_le_bytes());
-        put(8, &(HAS_LINE_ENDS | HAS_REDUNDANT_TABLES).to_le_bytes());
-        for (at, bytes) in [
-            (12, self.layout.size_bytes),
-            (20, GRAIN_BYTES),
-            (28, DESCRIPTOR_OFFSET),
-            (36, DESCRIPTOR_BYTES),
-            (48, redundant),
-            (56, directory),
-            (64, self.layout.data_offset),
-        ] {
-            put(at, &(bytes / SECTOR_BYTES).to_le_bytes());
-        }
-        put(44, &(TABLE_ENTRIES as u32).to_le_bytes());
-        put(73, &LINE_ENDS);
-        header
-    }
-
-    fn descriptor(&self) -> io::Result<String> {
-        let sectors = self.layout.size_bytes / SECTOR_BYTES;
-        let VmdkCreateOptions { adapter, hardware_version } = self.options;
-        let (adapter, heads, name) = (adapter.word(), adapter.heads(), &self.name);
-        let cylinders = sectors / (heads * 63);
-        // One that no disk has is NO_PARENT.
-        let cid = u32::from_le_bytes(random_bytes::<4>()?) % NO_PARENT;
-        Ok(format!(
-            "# Disk DescriptorFile\n\
-             version=1\n\
-             CID={cid:08x}\n\
-             parentCID={NO_PARENT:08x}\n\
-             createType=\"monolithicSparse\"\n\
-             \n\
-             # Extent description\n\
-             RW {sectors} SPARSE \"{name}\"\n\
-             \n\
-             # The Disk Data Base\n\
-             #DDB\n\
-             \n\
-             ddb.virtualHWVersion = \"{hardware_version}\"\n\
-             ddb.geometry.cylinders = \"{cylinders}\"\n\
-             ddb.geometry.heads = \"{heads}\"\n\
-             ddb.geometry.sectors = \"63\"\n\
-             ddb.adapterType = \"{adapter}\"\n\
-             ddb.toolsVersion = \"2147483647\"\n"
-        ))
-    }
 }
 
 impl NewMap for NewSparse {
@@ -202,9 +155,72 @@ impl NewMap for NewSparse {
             write_entries(file, directory, 0..tables(&self.layout), table)?;
             write_entries(file, first_table, 0..self.layout.blocks(), entry)?;
         }
-        file.write_all_at(self.descriptor()?.as_bytes(), DESCRIPTOR_OFFSET)?;
-        file.write_all_at(&self.header(), 0)
+        let NewLayout { size_bytes, data_offset, .. } = self.layout;
+        let descriptor = descriptor(size_bytes, "monolithicSparse", &self.name, self.options)?;
+        file.write_all_at(descriptor.as_bytes(), DESCRIPTOR_OFFSET)?;
+        let [redundant, directory] = self.directories();
+        let places = [redundant, directory, data_offset].map(|offset| offset / SECTOR_BYTES);
+        file.write_all_at(&header(1, HAS_LINE_ENDS | HAS_REDUNDANT_TABLES, size_bytes, places), 0)
     }
+}
+
+/// The header of a file with grains. `places`: the sectors where the redundant directory lies, the other one, and what
+/// comes after everything that is no grain.
+pub(super) fn header(version: u32, flags: u32, size_bytes: u64, places: [u64; 3]) -> [u8; SECTOR_BYTES as usize] {
+    let [redundant, directory, data] = places;
+    let mut header = [0; SECTOR_BYTES as usize];
+    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, MAGIC);
+    put(4, &version.to_le_bytes());
+    put(8, &flags.to_le_bytes());
+    for (at, value) in [
+        (12, size_bytes / SECTOR_BYTES),
+        (20, GRAIN_BYTES / SECTOR_BYTES),
+        (28, DESCRIPTOR_OFFSET / SECTOR_BYTES),
+        (36, DESCRIPTOR_BYTES / SECTOR_BYTES),
+        (48, redundant),
+        (56, directory),
+        (64, data),
+    ] {
+        put(at, &value.to_le_bytes());
+    }
+    put(44, &(TABLE_ENTRIES as u32).to_le_bytes());
+    put(73, &LINE_ENDS);
+    header
+}
+
+/// The text in a file with grains that is called `name`.
+pub(super) fn descriptor(
+    size_bytes: u64,
+    create_type: &str,
+    name: &str,
+    options: VmdkCreateOptions,
+) -> io::Result<String> {
+    let VmdkCreateOptions { adapter, hardware_version, .. } = options;
+    let (adapter, heads, sectors) = (adapter.word(), adapter.heads(), size_bytes / SECTOR_BYTES);
+    let cylinders = sectors / (heads * 63);
+    // NO_PARENT is no disk's.
+    let cid = u32::from_le_bytes(random_bytes::<4>()?) % NO_PARENT;
+    Ok(format!(
+        "# Disk DescriptorFile\n\
+         version=1\n\
+         CID={cid:08x}\n\
+         parentCID={NO_PARENT:08x}\n\
+         createType=\"{create_type}\"\n\
+         \n\
+         # Extent description\n\
+         RW {sectors} SPARSE \"{name}\"\n\
+         \n\
+         # The Disk Data Base\n\
+         #DDB\n\
+         \n\
+         ddb.virtualHWVersion = \"{hardware_version}\"\n\
+         ddb.geometry.cylinders = \"{cylinders}\"\n\
+         ddb.geometry.heads = \"{heads}\"\n\
+         ddb.geometry.sectors = \"63\"\n\
+         ddb.adapterType = \"{adapter}\"\n\
+         ddb.toolsVersion = \"2147483647\"\n"
+    ))
 }
 
 #[cfg(test)]

@@ -19,19 +19,21 @@ pub(super) const HAS_LINE_ENDS: u32 = 1;
 pub(super) const HAS_REDUNDANT_TABLES: u32 = 1 << 1;
 /// An entry of 1 is zeros.
 const HAS_ZEROED_GRAINS: u32 = 1 << 2;
+/// By the method that the header says, by which readers here go.
+pub(super) const HAS_COMPRESSED_GRAINS: u32 = 1 << 16;
 /// Compressed grains have a header each.
-const HAS_MARKERS: u32 = 1 << 17;
+pub(super) const HAS_MARKERS: u32 = 1 << 17;
 
 /// What a transfer in text mode changes.
 pub(super) const LINE_ENDS: [u8; 4] = *b"\n \r\n";
 
 /// The directory's place when that is said at the end.
-const AT_END: u64 = u64::MAX;
+pub(super) const AT_END: u64 = u64::MAX;
 
 /// A marker, a copy of the header, a marker: the end of a file that was written in one pass.
 const FOOTER_BYTES: u64 = 3 * SECTOR_BYTES;
-const FOOTER_MARKER: u32 = 3;
-const END_MARKER: u32 = 0;
+pub(super) const FOOTER_MARKER: u32 = 3;
+pub(super) const END_MARKER: u32 = 0;
 
 /// Most sectors of a grain, and entries of a grain table, as QEMU has them.
 const GRAIN_MAX_SECTORS: u64 = 0x20_0000;
