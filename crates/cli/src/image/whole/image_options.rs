@@ -128,7 +128,8 @@ impl ImageOptions {
             _ => {
                 return Err("the options are size, preallocation and, for qcow2, cluster_size, backing_file, \
                             backing_fmt, compat, refcount_bits, compression_type, extended_l2 and lazy_refcounts; \
-                            for vmdk subformat, adapter_type and hwversion; for vdi static; for vpc subformat and force_size; for vhdx subformat and block_size"
+                            for vmdk subformat, adapter_type and hwversion; for vdi static; for vpc subformat and \
+                            force_size; for vhdx subformat and block_size"
                     .to_owned());
             }
         }
