@@ -12,6 +12,8 @@ mod names;
 mod other_formats;
 #[path = "image_files/ova.rs"]
 mod ova;
+#[path = "image_files/safety.rs"]
+mod safety;
 #[path = "server/mod.rs"]
 mod server;
 #[path = "image_files/snapshots.rs"]

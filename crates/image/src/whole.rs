@@ -16,6 +16,7 @@ pub mod measure;
 mod new_image;
 pub mod rebase;
 pub mod resize;
+pub mod safety;
 
 use crate::error::{Error, Result, refuse};
 use crate::watch::{Progress, Watch};

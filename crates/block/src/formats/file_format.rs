@@ -4,7 +4,7 @@
 //! else people keep disks in: the formats of other hypervisors, compressed files and archives.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
@@ -133,6 +133,14 @@ static RAW_DISKS: [(u64, &[u8]); 6] = [
     (0x1_0040, b"_BHRfS_M"),
 ];
 
+/// What else files begin with whose contents are not what somebody may take them for.
+static STRANGE_BEGINNINGS: [(u64, &[u8], &str); 4] = [
+    (0, b"LUKS\xba\xbe", "a LUKS volume"),
+    (0x8001, b"CD001", "an ISO 9660 image"),
+    (0x8001, b"NSR02", "an ISO 9660 image"),
+    (0x8001, b"NSR03", "an ISO 9660 image"),
+];
+
 impl FileFormat {
     /// The format that a file of this name is in, going by its ending in whatever case; `None` for raw.
     pub fn of_name(path: &Path) -> Option<&'static Self> {
@@ -165,6 +173,31 @@ impl FileFormat {
             Some(None) => RAW_DISKS.iter().any(begins),
             None => false,
         }
+    }
+
+    /// What people call all that a file is by what it begins and ends with: its formats, and what raw disks begin with.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn signs_of(file: &File) -> io::Result<Vec<&'static str>> {
+        let ends = Ends::read(file).ok_or(io::ErrorKind::InvalidInput)?;
+        let formats = FORMATS.iter().filter(|format| format.signatures.iter().any(|signature| ends.has(signature)));
+        let mut signs: Vec<_> = formats.map(|format| format.name).collect();
+        // The first version of qcow begins as the second does.
+        if signs.starts_with(&["qcow (version 1)", "qcow2"]) {
+            signs.remove(1);
+        }
+        let mut beginning = [0; 6];
+        for (offset, bytes, name) in STRANGE_BEGINNINGS {
+            let is_there = file.read_exact_at(&mut beginning[..bytes.len()], offset).is_ok();
+            if is_there && beginning[..bytes.len()] == *bytes && signs.last() != Some(&name) {
+                signs.push(name);
+            }
+        }
+        if ends.is_bootable() && !ends.is_fat() {
+            signs.push("a boot sector");
+        }
+        Ok(signs)
     }
 
     /// What to do about a file in this format, where it is not supported: an imperative clause.
@@ -211,6 +244,11 @@ impl Ends {
 
     fn is_bootable(&self) -> bool {
         self.first.get(510..) == Some(&[0x55, 0xaa])
+    }
+
+    /// A FAT file system's first sector ends like a partition table's: it has two tables, and lies on no floppy disk.
+    fn is_fat(&self) -> bool {
+        self.first.get(0x10) == Some(&2) && self.first.get(0x15) == Some(&0xf8)
     }
 
     fn has(&self, signature: &Signature) -> bool {

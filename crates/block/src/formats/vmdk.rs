@@ -38,6 +38,9 @@ pub struct VmdkInfo {
     pub extents: Vec<VmdkExtent>,
     /// Whoever wrote to it last has not closed it.
     pub is_dirty: bool,
+    /// What of the descriptor within it other programs may take for more than is taken of it here, as a clause that
+    /// goes on after "its descriptor".
+    pub oddity: Option<String>,
 }
 
 /// A part of a VMDK's disk.
@@ -60,7 +63,7 @@ impl VmdkInfo {
     /// When it cannot be read, or understood.
     pub fn of(file: &OpenedFile) -> Result<Self, ImageError> {
         let (descriptor, own) = vmdk_description(file)?;
-        let Descriptor { cid, parent_cid, create_type, parent, extents } = descriptor;
+        let Descriptor { cid, parent_cid, create_type, parent, extents, oddity } = descriptor;
         let is_dirty = own.as_ref().is_some_and(|(_, is_dirty)| *is_dirty);
         let extent = |line: ExtentLine| VmdkExtent {
             length_bytes: line.length_bytes,
@@ -75,13 +78,18 @@ impl VmdkInfo {
             Some((own, _)) => vec![own],
             None => extents.into_iter().map(extent).collect(),
         };
-        Ok(Self { cid, parent_cid, parent, create_type, extents, is_dirty })
+        Ok(Self { cid, parent_cid, parent, create_type, extents, is_dirty, oddity })
     }
 
     /// Whether its files have nothing but the disk's bytes, and nothing is behind them.
     pub fn is_flat(&self) -> bool {
         let is_flat = |extent: &VmdkExtent| matches!(extent.kind, "FLAT" | "VMFS" | "ZERO");
         self.parent_cid == descriptor::NO_PARENT && self.extents.iter().all(is_flat)
+    }
+
+    /// Whether it shows another image's disk where it holds nothing.
+    pub fn depends_on_another(&self) -> bool {
+        self.parent_cid != descriptor::NO_PARENT || self.parent.is_some()
     }
 
     /// Bytes of its disk.

@@ -29,6 +29,8 @@ pub(in crate::formats) struct Descriptor {
     pub(in crate::formats) parent: Option<String>,
     /// In the order in which they make up the disk; none is empty.
     pub(in crate::formats) extents: Vec<ExtentLine>,
+    /// What of a text within a file of grains other programs may take for more than is taken of it here: a line.
+    pub(in crate::formats) oddity: Option<String>,
 }
 
 /// One extent.
@@ -97,8 +99,19 @@ impl Descriptor {
     pub(in crate::formats) fn parse_embedded(bytes: &[u8]) -> Result<Self, String> {
         let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
         let mut read = Self::default();
+        let mut has_extent = false;
         for line in lines_of(&String::from_utf8_lossy(text)) {
             read.set(line)?;
+            let is_extent = ["RW ", "RDONLY ", "NOACCESS "].iter().any(|access| line.starts_with(access));
+            has_extent |= is_extent;
+            let is_setting = line.split_once('=').is_some_and(|(key, _)| !key.trim_end().contains(' '));
+            let is_known = line.starts_with('#') || is_setting || is_extent && !line.contains('/');
+            if !is_known {
+                read.oddity.get_or_insert_with(|| format!("has the line `{}`", shown(line)));
+            }
+        }
+        if !has_extent {
+            read.oddity.get_or_insert_with(|| "names no extent".to_owned());
         }
         read.checked()
     }
@@ -140,7 +153,14 @@ impl Descriptor {
 
 impl Default for Descriptor {
     fn default() -> Self {
-        Self { cid: 0, parent_cid: NO_PARENT, create_type: String::new(), parent: None, extents: Vec::new() }
+        Self {
+            cid: 0,
+            parent_cid: NO_PARENT,
+            create_type: String::new(),
+            parent: None,
+            extents: Vec::new(),
+            oddity: None,
+        }
     }
 }
 

@@ -25,7 +25,8 @@ fn what_vmware_and_virtualbox_write_is_understood() {
             parent_cid: u32::MAX,
             create_type: "fullDevice".into(),
             parent: None,
-            extents: wanted
+            extents: wanted,
+            oddity: None,
         })
     );
 }

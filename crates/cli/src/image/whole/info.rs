@@ -4,14 +4,17 @@ use super::block_map_report::BlockMapReport;
 use super::qcow2_report::Qcow2Report;
 use super::shut_in::shut_in;
 use super::vmdk_report::VmdkReport;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use blockyard_block::partition_table::{PartitionTable, Scheme};
 use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_block::{ChainImage, OvaDisk, printable, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::{self, print};
+use blockyard_command_line::usage_error::UsageError;
+use blockyard_command_line::verdict::Verdict;
 use blockyard_image::whole::info::{ImageInfo, Look, LookedAtDisk, Partitions};
+use blockyard_image::whole::safety::{Danger, dangers_of_file, dangers_of_image};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use clap::Args;
 use serde::Serialize;
@@ -31,6 +34,10 @@ pub struct InfoArgs {
     /// Show the images behind it too.
     #[arg(long)]
     backing_chain: bool,
+    /// Say whether a stranger's image can be trusted, too: it refers to no other file, is what its name says and
+    /// nothing else, and is not encrypted. Exit status 1 if not.
+    #[arg(long)]
+    safety: bool,
     /// Print one JSON object on stdout.
     #[arg(long)]
     json: bool,
@@ -46,13 +53,51 @@ pub struct InfoArgs {
 pub fn run(args: &InfoArgs) -> Result<()> {
     let named = named_image::parse(&args.image, args.format)?.read_only();
     let look = Look::at(&named)?;
+    if args.safety && look.file().is_none() {
+        bail!(UsageError(format!("--safety is for files, and {} is in none", args.image)));
+    }
+    let mut dangers = if args.safety { dangers_of_file(&look)? } else { Vec::new() };
     let opened = open_disk(&named, &OpenOptions { file: look.file(), ..disk::to_read(&args.allow_dir).streaming() });
     let opened =
         opened.map(|OpenDisk { disk, length_bytes, unfinished, .. }| LookedAtDisk { disk, length_bytes, unfinished });
     let known = look.with_disk(opened, args.backing_chain, &args.allow_dir)?;
     shut_in(&[&named], Vec::new(), 1)?;
-    let report = Report::new(&named, known.run()?);
-    print(&if args.json { terminal::json_pretty(&report)? } else { report.render() })
+    let info = known.run()?;
+    if args.safety {
+        dangers.extend(dangers_of_image(&info));
+    }
+    let is_safe = dangers.is_empty();
+    let safety = args.safety.then(|| Safety::of(dangers));
+    let report = Report { safety, ..Report::new(&named, info) };
+    print(&if args.json { terminal::json_pretty(&report)? } else { report.render() })?;
+    if is_safe { Ok(()) } else { Err(Verdict(1).into()) }
+}
+
+/// Whether a stranger's image can be trusted.
+#[derive(Serialize)]
+struct Safety {
+    safe: bool,
+    dangers: Vec<Because>,
+}
+
+#[derive(Serialize)]
+struct Because {
+    kind: &'static str,
+    reason: String,
+}
+
+impl Safety {
+    fn of(dangers: Vec<Danger>) -> Self {
+        let dangers: Vec<_> = dangers.into_iter().map(|Danger { kind, reason }| Because { kind, reason }).collect();
+        Self { safe: dangers.is_empty(), dangers }
+    }
+
+    fn render(&self, text: &mut String) {
+        text.push_str(if self.safe { "\nsafe: yes" } else { "\nsafe: no" });
+        for Because { reason, .. } in &self.dangers {
+            let _ = write!(text, "\n    it {reason}");
+        }
+    }
 }
 
 /// What is known of an image. The names are qemu-img's as far as it has them.
@@ -79,6 +124,8 @@ struct Report {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     backing_chain: Vec<Behind>,
     users: Users,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    safety: Option<Safety>,
     /// The file of a change with --atomic that was cut off, and through which the disk is seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     unfinished_change: Option<String>,
@@ -149,6 +196,7 @@ impl Report {
             disks: (1..).zip(info.ova_disks).map(Disk::from).collect(),
             backing_chain: info.behind.iter().map(Behind::from).collect(),
             users: Users { writer: users.writer, reader: users.reader },
+            safety: None,
             unfinished_change: info.unfinished.map(name),
             partition_table: None,
             partitions: Vec::new(),
@@ -179,6 +227,14 @@ impl Report {
     }
 
     fn render(&self) -> String {
+        let mut text = self.render_image();
+        if let Some(safety) = &self.safety {
+            safety.render(&mut text);
+        }
+        text
+    }
+
+    fn render_image(&self) -> String {
         let mut text = format!("image: {}\nfile format: {}\n", printable(&self.filename), self.format);
         if let Some(bytes) = self.virtual_size {
             let _ = writeln!(text, "virtual size: {} ({bytes} bytes)", size::human(bytes));
