@@ -7,6 +7,7 @@ use blockyard_block::{
 };
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const BLOCK: u64 = 512;
 const DISK_BYTES: u64 = (3 << 20) + 512;
@@ -19,7 +20,7 @@ fn to_change(path: &Path) -> OpenedFile {
 }
 
 fn change(path: &Path, name: &str, actions: &[Qcow2BitmapAction]) -> Result<(), ImageError> {
-    Qcow2Disk::change_bitmap(&to_change(path), name, actions, None, &AllowedDirectories::none())
+    Qcow2Disk::change_bitmap(&to_change(path), name, actions, None)
 }
 
 fn add(granularity_bytes: u64) -> Qcow2BitmapAction {
@@ -32,9 +33,11 @@ fn merge(source: &str) -> Qcow2BitmapAction {
 
 /// The blocks of 512 bytes whose bits are set, as QEMU reads them: of a copy, as it holds its lock for a moment.
 fn set_blocks(path: &Path, name: &str, disk_bytes: u64) -> Vec<bool> {
-    let (copy, socket) = (path.with_extension("copy"), path.with_extension("socket"));
+    // A server that ends takes the name of its socket away, whosever that is by then.
+    static SERVERS: AtomicUsize = AtomicUsize::new(0);
+    let number = SERVERS.fetch_add(1, Ordering::Relaxed);
+    let (copy, socket) = (path.with_extension(format!("copy{number}")), path.with_extension(format!("socket{number}")));
     std::fs::copy(path, &copy).unwrap();
-    let _ = std::fs::remove_file(&socket);
     run("qemu-nbd", &["--fork", "-r", "-f", "qcow2", "-k", text(&socket), "-B", name, text(&copy)]);
     let place =
         format!("driver=nbd,server.type=unix,server.path={},x-dirty-bitmap=qemu:dirty-bitmap:{name}", text(&socket));
@@ -232,11 +235,10 @@ fn a_header_has_room_for_bitmaps_beside_all_else() {
         let backing = ["-o", &options, "-F", "raw", "-b", &name];
         qemu_img(&[&["create", "-q", "-f", "qcow2"], &backing[..], &[text(&image), "1M"]].concat());
         let shown = Rig::new(open_allowed(&image, &FileOptions::default())).read_all();
-        let allowed = AllowedDirectories::new(&[image.parent().unwrap()]).unwrap();
         for (bitmap, actions) in
             [("one", &[add(4096)][..]), ("two", &[add(512), merge("one"), Qcow2BitmapAction::Disable])]
         {
-            Qcow2Disk::change_bitmap(&to_change(&image), bitmap, actions, None, &allowed).unwrap();
+            Qcow2Disk::change_bitmap(&to_change(&image), bitmap, actions, None).unwrap();
         }
         check_clean(text(&image));
         let info = Qcow2Info::of_opened(&OpenedFile::open(&image, true).unwrap()).unwrap();
@@ -255,9 +257,8 @@ fn bits_are_merged_from_another_image() {
         twin.write();
     }
     let from = OpenedFile::open(&source.image(), true).unwrap();
-    let nothing = AllowedDirectories::none();
     let actions = [merge("made 0")];
-    Qcow2Disk::change_bitmap(&to_change(&destination.image()), "made 0", &actions, Some(&from), &nothing).unwrap();
+    Qcow2Disk::change_bitmap(&to_change(&destination.image()), "made 0", &actions, Some(&from)).unwrap();
     destination.models[0].merge(&source.models[0].clone());
     destination.is_whole();
     destination.is_what_qemu_finds();
@@ -351,4 +352,20 @@ fn a_bitmap_that_nobody_kept_is_in_use_and_others_are_not() {
     assert_eq!(states(), of(true, false), "before it is closed");
     drop(rig);
     assert_eq!(states(), of(false, false));
+}
+
+#[test]
+fn copied_bitmaps_have_the_same_bits() {
+    let mut twin = Twin::new("cluster_size=64k", 5);
+    for (name, granularity) in [("one", 512), ("two", 4096)] {
+        change(&twin.image(), name, &[add(granularity)]).unwrap();
+        twin.models.push(Model::new(name.into(), granularity));
+        twin.write();
+    }
+    let mut copy = Twin::new("cluster_size=512", 6);
+    let source = OpenedFile::open(&twin.image(), true).unwrap();
+    Qcow2Disk::copy_bitmaps(&to_change(&copy.image()), &source, false).unwrap();
+    copy.models = twin.models;
+    copy.is_whole();
+    copy.is_what_qemu_finds();
 }

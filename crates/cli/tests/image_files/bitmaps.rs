@@ -130,3 +130,42 @@ fn another_backing_file_and_a_commit_keep_bitmaps() {
         assert_eq!(bitmaps(&yard, name), [named(bitmap, &["auto"])]);
     }
 }
+
+#[test]
+fn a_converted_image_has_the_bitmaps_that_it_is_to_have() {
+    let yard = Yard::new();
+    yard.random("disk.img", MIB, 4);
+    qemu_img(&yard, "create -q -f qcow2 a.qcow2 10M");
+    image(&yard, ["bitmap", "--add", "-g", "4K", "a.qcow2", "one"]).succeeded();
+    image(&yard, ["bitmap", "--add", "a.qcow2", "two"]).succeeded();
+    image(&yard, ["convert", "-q", "-n", "disk.img", "a.qcow2"]).succeeded();
+    image(&yard, ["bitmap", "--disable", "a.qcow2", "two"]).succeeded();
+    let both = [named("one", &["auto"]), named("two", &[])];
+    let ours = image(&yard, ["measure", "-O", "qcow2", "--json", "a.qcow2"]).succeeded().json();
+    let theirs = qemu_img(&yard, "measure -O qcow2 --output=json a.qcow2").json();
+    assert!(ours["bitmaps"] == theirs["bitmaps"] && ours["bitmaps"].as_u64() > Some(0), "{ours} {theirs}");
+    qemu_img(&yard, "create -q -f qcow2 -o cluster_size=4k base.qcow2 10M");
+    for options in [&["-c"][..], &["-o", "cluster_size=512"], &["-B", "base.qcow2", "-F", "qcow2"]] {
+        let words = [&["convert", "-q", "--bitmaps"], options, &["a.qcow2", "b.qcow2"]].concat();
+        image(&yard, words).succeeded();
+        assert_eq!(bitmaps(&yard, "b.qcow2"), both, "{options:?}");
+        image(&yard, ["compare", "--allow-dir", ".", "a.qcow2", "b.qcow2"]).succeeded();
+    }
+    assert_eq!(bitmaps(&yard, "a.qcow2"), both);
+    image(&yard, ["convert", "-q", "a.qcow2", "b.qcow2"]).succeeded();
+    assert_eq!(bitmaps(&yard, "b.qcow2"), []);
+    image(&yard, ["convert", "--bitmaps", "a.qcow2", "b.img"]).failed(2, &["--bitmaps is for a qcow2 image"]);
+    image(&yard, ["convert", "--bitmaps", "disk.img", "b.qcow2"]).failed(2, &["--bitmaps is for a qcow2 image"]);
+    image(&yard, ["convert", "--skip-broken-bitmaps", "a.qcow2", "b.qcow2"]).failed(2, &["--bitmaps"]);
+    // One that nobody closed.
+    let mut bytes = fs::read(yard.path("a.qcow2")).unwrap();
+    let entry = bytes.windows(4).rposition(|bytes| bytes == b"one\0").unwrap() - 24;
+    bytes[entry + 15] |= 1;
+    fs::write(yard.path("a.qcow2"), bytes).unwrap();
+    image(&yard, ["convert", "--bitmaps", "a.qcow2", "c.qcow2"]).failed(1, &["\"one\"", "--skip-broken-bitmaps"]);
+    assert!(!yard.path("c.qcow2").exists());
+    let words = ["convert", "-q", "--bitmaps", "--skip-broken-bitmaps", "a.qcow2", "c.qcow2"];
+    let said = image(&yard, words).succeeded().stderr;
+    assert!(said.contains("leaving out the bitmap \"one\""), "{said}");
+    assert_eq!(bitmaps(&yard, "c.qcow2"), [named("two", &[])]);
+}

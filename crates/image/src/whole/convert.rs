@@ -11,8 +11,8 @@ use blockyard_block::conversion::{
 };
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    BlockMapWriter, Disk, Extent, ExtentKind, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile, VmdkStreamWriter,
-    directory_of, flush, reads_as_zeros, shown, walk_extents, write_differences,
+    BlockMapWriter, Disk, Extent, ExtentKind, OpenedFile, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile,
+    VmdkStreamWriter, directory_of, flush, reads_as_zeros, shown, walk_extents, write_differences,
 };
 use std::io;
 use std::path::PathBuf;
@@ -183,9 +183,11 @@ impl Target {
     }
 
     /// Gives a new image its name.
-    fn finish(self, durable: bool) -> Result<()> {
+    fn finish(self, durable: bool, bitmaps: Option<&CopiedBitmaps>) -> Result<()> {
         match self.0 {
-            Kind::New { path, file, writer } => writer.finish(file, durable).map_err(|error| error.or_no_space(&path)),
+            Kind::New { path, file, writer } => {
+                writer.finish(file, durable, bitmaps).map_err(|error| error.or_no_space(&path))
+            }
             Kind::InPlace { name, disk, .. } if durable => {
                 flush(&*disk.disk).with_context(|| format!("cannot flush {name}"))
             }
@@ -233,7 +235,7 @@ impl Writer {
         Ok((file, Self::Disk { disk, unmap }))
     }
 
-    fn finish(self, file: ReplacementFile, durable: bool) -> Result<()> {
+    fn finish(self, file: ReplacementFile, durable: bool, bitmaps: Option<&CopiedBitmaps>) -> Result<()> {
         match self {
             Self::Disk { disk, .. } => {
                 if durable {
@@ -245,6 +247,11 @@ impl Writer {
             Self::Qcow2(writer) => writer.finish().with_context(|| not_complete(&file))?,
             Self::BlockMap(writer) => writer.finish().with_context(|| not_complete(&file))?,
             Self::VmdkStream(writer) => writer.finish().with_context(|| not_complete(&file))?,
+        }
+        if let Some(CopiedBitmaps { source, leaves_out_unusable }) = bitmaps {
+            let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+            let image = OpenedFile::new(handle, file.path().to_owned());
+            Qcow2Disk::copy_bitmaps(&image, source, *leaves_out_unusable)?;
         }
         Ok(file.commit(durable)?)
     }
@@ -261,6 +268,16 @@ pub struct Conversion {
     target: Target,
     options: ConvertOptions,
     expected: Option<ExpectedFile>,
+    bitmaps: Option<CopiedBitmaps>,
+}
+
+/// Bitmaps of what was written, which a new qcow2 image gets of the one that is converted.
+#[derive(Debug)]
+pub struct CopiedBitmaps {
+    /// The image that has them, open for reading.
+    pub source: OpenedFile,
+    /// Those that say nothing any more are left out; else they are an error.
+    pub leaves_out_unusable: bool,
 }
 
 impl Conversion {
@@ -268,13 +285,19 @@ impl Conversion {
     pub fn new(names: [&str; 2], source: WholeDisk, target: Target, options: ConvertOptions) -> Self {
         let compress = options.compress || matches!(target.0, Kind::New { writer: Writer::VmdkStream(_), .. });
         let options = ConvertOptions { compress, ..options };
-        Self { names: names.map(str::to_owned), source, target, options, expected: None }
+        Self { names: names.map(str::to_owned), source, target, options, expected: None, bitmaps: None }
     }
 
     /// The same, if the source's file has the bytes that it is to have, before anything is written and in the end.
     #[must_use]
     pub fn of_expected(self, file: ExpectedFile) -> Self {
         Self { expected: Some(file), ..self }
+    }
+
+    /// The same, with these bitmaps in the new image.
+    #[must_use]
+    pub fn with_bitmaps(self, bitmaps: Option<CopiedBitmaps>) -> Self {
+        Self { bitmaps, ..self }
     }
 
     /// Bytes that it goes through.
@@ -307,7 +330,7 @@ impl Conversion {
             zero_run_bytes: self.options.zero_run_bytes(),
         };
         let told = Told { watch, length_bytes: self.length_bytes() };
-        let Self { names: [from, to], source, target, options: convert, expected } = self;
+        let Self { names: [from, to], source, target, options: convert, expected, bitmaps } = self;
         let ConvertOptions { compress, durable, digest, .. } = convert;
         let checked = expected.map(|file| file.check(watch)).transpose()?;
         target.fill(&*source.disk, options, compress, &told).map_err(|error| {
@@ -322,7 +345,7 @@ impl Conversion {
             Ok(digest)
         };
         let digest = read_again().map_err(|error| target.failed(error))?;
-        target.finish(durable)?;
+        target.finish(durable, bitmaps.as_ref())?;
         Ok(digest)
     }
 }

@@ -4,7 +4,8 @@ use super::new_image::not_made;
 use crate::error::{Error, Result, refuse};
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    BlockMapCreateOptions, Disk, Extent, ExtentKind, Preallocation, Qcow2Features, VmdkCreateOptions, walk_extents,
+    BlockMapCreateOptions, Disk, Extent, ExtentKind, Preallocation, Qcow2Features, Qcow2Info, VmdkCreateOptions,
+    walk_extents,
 };
 
 /// What a new image is to be, as far as its size depends on it.
@@ -45,6 +46,24 @@ pub enum Contents<'a> {
 }
 
 impl Measuring {
+    /// Bytes that the bitmaps of a qcow2 image take in a new one of this sort, if both can have any: as
+    /// `qcow2_get_persistent_dirty_bitmap_size` in QEMU's block/qcow2-bitmap.c. Ask after [`Measuring::run`].
+    pub fn bitmaps_bytes(&self, source: &Qcow2Info) -> Option<u64> {
+        const DIRECTORY_ENTRY_BYTES: u64 = 24;
+        if self.format != Format::Qcow2 || source.version < 3 {
+            return None;
+        }
+        let cluster_bytes = u64::from(self.cluster_bytes.unwrap_or(64 << 10)).max(1);
+        let (mut bytes, mut directory_bytes) = (0, 0);
+        for bitmap in source.bitmaps.iter().filter(|bitmap| bitmap.can_be_kept) {
+            let bits = source.size_bytes.div_ceil(bitmap.granularity_bytes.max(1));
+            let clusters = bits.div_ceil(8).div_ceil(cluster_bytes);
+            bytes += clusters * cluster_bytes + (clusters * 8).next_multiple_of(cluster_bytes);
+            directory_bytes += (DIRECTORY_ENTRY_BYTES + bitmap.name.len() as u64).next_multiple_of(8);
+        }
+        Some(bytes + directory_bytes.next_multiple_of(cluster_bytes))
+    }
+
     /// Measures.
     ///
     /// # Errors

@@ -51,9 +51,9 @@ pub(super) struct Bitmap {
 
 impl Bitmap {
     /// One that is kept from now on.
-    pub(super) fn new(name: &str, granularity_bits: u8) -> Self {
+    pub(super) fn new(name: &[u8], granularity_bits: u8) -> Self {
         let table = Table { offset_bytes: 0, length_bytes: 0 };
-        let name = name.as_bytes().to_vec();
+        let name = name.to_vec();
         Self { table, flags: AUTO, kind: DIRTY_TRACKING, granularity_bits, extra: Vec::new(), name }
     }
 
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn an_entry_is_written_as_it_was_read() {
         let table = Table { offset_bytes: 1 << 16, length_bytes: 24 };
-        let bitmap = Bitmap { table, extra: vec![7; 5], flags: AUTO | 4, ..Bitmap::new("one", 12) };
+        let bitmap = Bitmap { table, extra: vec![7; 5], flags: AUTO | 4, ..Bitmap::new(b"one", 12) };
         let encoded = bitmap.encoded();
         assert_eq!(encoded.len() % 8, 0);
         assert_eq!(Bitmap::of(&encoded), bitmap);

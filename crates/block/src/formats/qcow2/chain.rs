@@ -121,6 +121,20 @@ pub(super) fn open_larger(
     chain.finish(top)
 }
 
+/// The tables of the image in `file` alone, which is locked, for who changes neither what it shows nor where its data
+/// lie.
+pub(super) fn own_metadata(file: &File, path: &Path, header: &Header) -> Result<Metadata, ImageError> {
+    let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
+    let mut handle = file.try_clone().map_err(failed)?;
+    let is_growing = handle.metadata().map_err(failed)?.file_type().is_file();
+    let length_bytes = handle.seek(SeekFrom::End(0)).map_err(failed)?;
+    let image_file = Arc::new(ImageFile::new(handle, length_bytes, is_growing, false));
+    let unchecked = Unchecked::or_checked(&image_file, header).map_err(|problem| unusable(path, problem))?;
+    let checked = unchecked.map_or(Ok(()), |unchecked| unchecked.check(&AtomicBool::new(false)));
+    checked.map_err(|problem| unusable(path, problem))?;
+    Ok(Metadata::new(image_file, header))
+}
+
 /// Opens a delta on a disk that is open already, whatever its header says.
 pub(super) fn open_delta(
     file: File,

@@ -19,10 +19,10 @@ const NAME_MAX_BYTES: usize = 1023;
 const SNAPSHOTS_MAX: usize = 65536;
 
 /// An image that is whole, with its tables and its snapshots.
-pub(super) struct Change<'a> {
-    pub(super) image: &'a OpenedFile,
-    pub(super) header: Header,
-    pub(super) metadata: Metadata,
+struct Change<'a> {
+    image: &'a OpenedFile,
+    header: Header,
+    metadata: Metadata,
     found: Vec<FoundSnapshot>,
 }
 
@@ -98,17 +98,10 @@ impl Qcow2Disk {
 }
 
 impl<'a> Change<'a> {
-    /// Nothing is counted anew that was not counted right before: the image must be whole.
-    pub(super) fn new(image: &'a OpenedFile, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+    fn new(image: &'a OpenedFile, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
         let path = image.path().to_owned();
-        let failed = failed(image, "read");
-        chain::header_to_change(image.file(), &path)?;
-        let report = Qcow2Check::open(image, false)?.run(Repair::None, &mut |_| ())?;
-        if report.corruptions > 0 {
-            let problem = format!("is damaged: {} says what is wrong, and repairs what can be", Remedy::RepairImage);
-            return Err(ImageError::Unusable { path, problem });
-        }
-        let header = chain::read_header(image.file(), &path)?;
+        let failed = failed(image, "read the snapshots of");
+        let header = whole_header(image)?;
         let file = chain::image_file(image.file()).map_err(&failed)?;
         let found = snapshots::found(&file, &header).map_err(&failed)?;
         let handle = image.file().try_clone().map_err(&failed)?;
@@ -120,19 +113,26 @@ impl<'a> Change<'a> {
         found_of(&self.found, which).cloned().ok_or_else(|| self.refused(&format!("has no snapshot {which:?}")))
     }
 
-    pub(super) fn refused(&self, problem: &str) -> ImageError {
+    fn refused(&self, problem: &str) -> ImageError {
         ImageError::Unusable { path: self.image.path().to_owned(), problem: problem.to_owned() }
     }
 
-    pub(super) fn failed(&self, action: &'static str) -> impl Fn(io::Error) -> ImageError + use<> {
-        failed(self.image, action)
-    }
-
-    pub(super) fn finish(mut self, done: io::Result<()>, action: &'static str) -> Result<(), ImageError> {
+    fn finish(mut self, done: io::Result<()>, action: &'static str) -> Result<(), ImageError> {
         // What was reserved is given back whatever became of it.
         let closed = self.metadata.close().and_then(|()| self.metadata.sync());
         done.and(closed).map_err(failed(self.image, action))
     }
+}
+
+/// The header of an image that is whole: nothing is to be counted anew that was not counted right before.
+pub(super) fn whole_header(image: &OpenedFile) -> Result<Header, ImageError> {
+    let header = chain::header_to_change(image.file(), image.path())?;
+    let report = Qcow2Check::open(image, false)?.run(Repair::None, &mut |_| ())?;
+    if report.corruptions == 0 {
+        return Ok(header);
+    }
+    let problem = format!("is damaged: {} says what is wrong, and repairs what can be", Remedy::RepairImage);
+    Err(ImageError::Unusable { path: image.path().to_owned(), problem })
 }
 
 /// The one with that id, or that name.
@@ -141,7 +141,7 @@ pub(super) fn found_of<'f>(found: &'f [FoundSnapshot], which: &str) -> Option<&'
     by_id.or_else(|| found.iter().find(|found| found.described.name == which))
 }
 
-fn failed(image: &OpenedFile, action: &'static str) -> impl Fn(io::Error) -> ImageError + use<> {
+fn failed(image: &OpenedFile, action: &'static str) -> impl Fn(io::Error) -> ImageError {
     let path = image.path().to_owned();
     move |source| ImageError::System { action, path: path.clone(), source }
 }

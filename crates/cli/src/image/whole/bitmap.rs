@@ -2,12 +2,12 @@
 
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
-use blockyard_block::{AllowedDirectories, Qcow2BitmapAction, Qcow2Disk, shown, size};
+use blockyard_block::{Qcow2BitmapAction, Qcow2Disk, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_session::open::{open_file, open_to_change};
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Add, remove or change a bitmap that a qcow2 image has inside.
 ///
@@ -35,9 +35,6 @@ pub struct BitmapArgs {
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
-    /// Directory whose files an image may refer to; may be given more than once.
-    #[arg(long, value_name = "DIR")]
-    allow_dir: Vec<PathBuf>,
 }
 
 /// What is done, in the order in which it was said.
@@ -99,12 +96,11 @@ pub fn run(args: &BitmapArgs) -> Result<()> {
     let source = args.source.as_ref().map(|source| named_image::parse_file(source, args.source_format)).transpose()?;
     refuse_others(&path, format)?;
     source.as_ref().map_or(Ok(()), |source| refuse_others(&source.path, source.format))?;
-    let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
-    let source = source.map(|source| open_file(&source.named.read_only(), &disk::to_write(&args.allow_dir)));
+    let file = open_to_change(&named, &disk::to_write(&[]))?.file;
+    let source = source.map(|source| open_file(&source.named.read_only(), &disk::to_write(&[])));
     let source = source.transpose()?.map(|source| source.file);
     let actions: Vec<_> = args.actions.0.iter().map(|action| of_granularity(action, args.granularity)).collect();
-    let allowed = AllowedDirectories::new(&args.allow_dir)?;
-    Ok(Qcow2Disk::change_bitmap(&file, &args.bitmap, &actions, source.as_ref(), &allowed)?)
+    Ok(Qcow2Disk::change_bitmap(&file, &args.bitmap, &actions, source.as_ref())?)
 }
 
 fn refuse_others(path: &Path, format: Format) -> Result<()> {

@@ -7,14 +7,14 @@ use super::snapshot;
 use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{Preallocation, Qcow2Features, size};
+use blockyard_block::{Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::failures::suggest_in_place;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
-use blockyard_command_line::terminal::print;
+use blockyard_command_line::terminal::{print, say};
 use blockyard_command_line::usage_error::UsageError;
-use blockyard_image::whole::convert::{Conversion, ConvertOptions, Target};
+use blockyard_image::whole::convert::{Conversion, ConvertOptions, CopiedBitmaps, Target};
 use blockyard_image::whole::digest::{Digest, ExpectedFile};
 use blockyard_image::whole::{NewImage, WholeDisk};
 use blockyard_session::open::{OpenDisk, open_disk};
@@ -57,6 +57,12 @@ pub struct ConvertArgs {
     /// Convert a snapshot that SRC has inside: its name, its id, snapshot.name=NAME or snapshot.id=ID.
     #[arg(short = 'l', value_name = "SNAPSHOT")]
     snapshot: Option<String>,
+    /// Copy the bitmaps of what was written that SRC, a qcow2 image, has inside, into a new qcow2 image.
+    #[arg(long, conflicts_with_all = ["no_create", "snapshot"])]
+    bitmaps: bool,
+    /// With --bitmaps: leave out those that say nothing any more.
+    #[arg(long, requires = "bitmaps")]
+    skip_broken_bitmaps: bool,
     /// Compress the data (qcow2).
     #[arg(short)]
     compress: bool,
@@ -112,6 +118,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let sources = args.sources(source_names, &to)?;
     let access = disk::to_read(&args.allow_dir).streaming();
     let mut opened = sources.iter().map(|from| Ok(open_disk(from, &access)?)).collect::<Result<Vec<_>>>()?;
+    let bitmaps = args.copied_bitmaps(&sources, &to, &opened)?;
     let expected = args.expected(source_names, &mut opened)?;
     let source = match opened.pop() {
         Some(only) if opened.is_empty() => only.into(),
@@ -130,7 +137,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         digest: args.digest,
     };
     let from = source_names.join(" + ");
-    let mut conversion = Conversion::new([&from, target_name], source, target, options);
+    let mut conversion = Conversion::new([&from, target_name], source, target, options).with_bitmaps(bitmaps);
     if let Some(file) = expected {
         conversion = conversion.of_expected(file);
     }
@@ -187,6 +194,35 @@ impl ConvertArgs {
             Some(file) => Ok(Some(ExpectedFile { file, digest })),
             None => bail!(UsageError(format!("--sha256 is for a file, and {} is in none", names.join(" ")))),
         }
+    }
+
+    /// What is copied of bitmaps; that it can be, before anything is.
+    fn copied_bitmaps(
+        &self,
+        from: &[DiskSpecification],
+        to: &DiskSpecification,
+        opened: &[OpenDisk],
+    ) -> Result<Option<CopiedBitmaps>> {
+        if !self.bitmaps {
+            return Ok(None);
+        }
+        let have_them = from.iter().chain([to]).all(|named| named.format() == Some(Format::Qcow2));
+        let source = if let [only] = opened { only.file.as_ref() } else { None };
+        let Some(source) = source.filter(|_| have_them) else {
+            bail!(UsageError("--bitmaps is for a qcow2 image that becomes another: add -f qcow2 -O qcow2".to_owned()));
+        };
+        let bitmaps = Qcow2Info::of_opened(source)?.bitmaps;
+        for Qcow2Bitmap { name, .. } in bitmaps.iter().filter(|bitmap| !bitmap.can_be_kept) {
+            if !self.skip_broken_bitmaps {
+                bail!(
+                    "{}: the bitmap {name:?} says nothing any more: --skip-broken-bitmaps leaves it out, and image \
+                     bitmap --remove takes it away",
+                    shown(source.path())
+                );
+            }
+            say(&format!("warning: leaving out the bitmap {name:?}, which says nothing any more"));
+        }
+        Ok(Some(CopiedBitmaps { source: source.try_clone()?, leaves_out_unusable: self.skip_broken_bitmaps }))
     }
 
     fn new_image(

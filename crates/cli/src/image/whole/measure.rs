@@ -3,8 +3,8 @@
 use super::image_options::ImageOptions;
 use super::shut_in::shut_in;
 use anyhow::{Result, bail};
-use blockyard_block::size;
 use blockyard_block::specification::Format;
+use blockyard_block::{Qcow2Info, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::{self, print};
@@ -52,6 +52,8 @@ pub struct MeasureArgs {
 struct Json {
     required: u64,
     fully_allocated: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bitmaps: Option<u64>,
 }
 
 /// Runs the command.
@@ -81,18 +83,22 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
             "how much of a disk differs from a backing file is not measured: leave backing_file out".to_owned()
         ));
     }
-    let measured = match &args.image {
+    let (measured, bitmaps) = match &args.image {
         Some(image) => {
             let named = named_image::parse(image, args.format)?.read_only();
-            let disk = open_disk(&named, &disk::to_read(&args.allow_dir).streaming())?.disk;
+            let opened = open_disk(&named, &disk::to_read(&args.allow_dir).streaming())?;
+            let image = opened.file.as_ref().filter(|_| named.format() == Some(Format::Qcow2));
+            let info = image.map(Qcow2Info::of_opened).transpose()?;
             shut_in(&[&named], Vec::new(), 1)?;
-            measuring.run(Contents::Of(&*disk))?
+            let measured = measuring.run(Contents::Of(&*opened.disk))?;
+            (measured, info.and_then(|info| measuring.bitmaps_bytes(&info)))
         }
-        None => measuring.run(Contents::Empty(args.size.unwrap_or(0)))?,
+        None => (measuring.run(Contents::Empty(args.size.unwrap_or(0)))?, None),
     };
     let Measured { required_bytes: required, full_bytes: fully_allocated } = measured;
     if args.json {
-        return print(&terminal::json_pretty(&Json { required, fully_allocated })?);
+        return print(&terminal::json_pretty(&Json { required, fully_allocated, bitmaps })?);
     }
-    print(&format!("required size: {required}\nfully allocated size: {fully_allocated}"))
+    let bitmaps = bitmaps.map_or_else(String::new, |bitmaps| format!("\nbitmaps size: {bitmaps}"));
+    print(&format!("required size: {required}\nfully allocated size: {fully_allocated}{bitmaps}"))
 }

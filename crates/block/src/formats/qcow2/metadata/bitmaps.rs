@@ -53,8 +53,8 @@ impl Bitmaps {
     }
 
     /// Which has that name.
-    pub(in crate::formats::qcow2) fn find(&self, name: &str) -> Option<usize> {
-        self.listed.iter().position(|listed| listed.bitmap.name == name.as_bytes())
+    pub(in crate::formats::qcow2) fn find(&self, name: &[u8]) -> Option<usize> {
+        self.listed.iter().position(|listed| listed.bitmap.name == name)
     }
 
     pub(in crate::formats::qcow2) fn get(&self, index: usize) -> &Bitmap {

@@ -314,7 +314,7 @@ fn bitmaps_and_bits(path: &Path) -> Vec<(Vec<u8>, u32, Vec<u64>)> {
 }
 
 fn change_bitmap(path: &Path, name: &str, actions: &[Qcow2BitmapAction]) {
-    Qcow2Disk::change_bitmap(&open_to_change(path), name, actions, None, &allowed(path)).unwrap();
+    Qcow2Disk::change_bitmap(&open_to_change(path), name, actions, None).unwrap();
 }
 
 /// An image with bitmaps in which something is set, one of which is disabled.
@@ -342,7 +342,7 @@ fn bitmaps_that_are_changed_are_the_old_ones_or_the_new_ones_at_every_cut() {
         let mut metadata = opened.metadata.unwrap();
         let file = chain::image_file(image.file()).unwrap();
         let mut bitmaps = Bitmaps::read(&file, &header).unwrap();
-        bitmaps.add(Bitmap::new("fourth", 9), 1);
+        bitmaps.add(Bitmap::new(b"fourth", 9), 1);
         let entries = bitmaps.entries(&file, 0).unwrap();
         let mut bits = Bits::new(&file, &header, 9, &entries);
         for index in [1, 3] {

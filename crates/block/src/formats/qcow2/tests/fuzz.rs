@@ -60,7 +60,7 @@ fn image() -> &'static [u8] {
 
 fn change_bitmap(path: &Path, name: &str, action: Qcow2BitmapAction) -> Result<(), crate::ImageError> {
     let image = open_to_change(path);
-    Qcow2Disk::change_bitmap(&image, name, &[action], None, &AllowedDirectories::none())
+    Qcow2Disk::change_bitmap(&image, name, &[action], None)
 }
 
 fn open(path: &Path, read_only: bool) -> Result<Qcow2Disk, crate::ImageError> {
