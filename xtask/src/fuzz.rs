@@ -76,6 +76,7 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
     in_library("blockyard-block", "formats::qcow2::tests::fuzz::fuzz_what_the_checker_calls_clean_opens"),
     in_library("blockyard-block", "formats::qcow2::tests::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
+    in_library("blockyard-block", "formats::luks::unlock::tests::fuzz_a_spoiled_header_ends_in_a_sentence_or_a_key"),
     in_library("blockyard-block", "formats::block_map::tests::fuzz::fuzz_a_spoiled_vdi_neither_panics_nor_hangs"),
     in_library("blockyard-block", "formats::block_map::tests::fuzz::fuzz_a_spoiled_vhd_neither_panics_nor_hangs"),
     in_library("blockyard-block", "formats::block_map::tests::fuzz::fuzz_a_spoiled_vhdx_neither_panics_nor_hangs"),

@@ -4,6 +4,8 @@
 mod bitmaps;
 #[path = "image_files/dirty.rs"]
 mod dirty;
+#[path = "image_files/encryption.rs"]
+mod encryption;
 #[path = "image_files/info.rs"]
 mod info;
 #[path = "image_files/names.rs"]

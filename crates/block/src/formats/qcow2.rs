@@ -158,6 +158,14 @@ impl Qcow2Disk {
         Self::on(opened.unlocked()?, path)
     }
 
+    /// Bytes of the disk in an image, which has all that it takes to be used, but for its key.
+    ///
+    /// # Errors
+    /// When the image cannot be read, or used.
+    pub fn size_bytes_of(image: &OpenedFile) -> Result<u64, ImageError> {
+        Ok(chain::parse_header(image.file(), image.path(), header::Header::parse_to_read)?.size_bytes)
+    }
+
     /// Changes the size of the disk in an image, which is open for writing, and locked. What is new reads as zeros,
     /// whatever is behind the image, and is allocated as `preallocation` says; what is cut off is gone.
     ///

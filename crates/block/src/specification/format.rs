@@ -63,7 +63,7 @@ impl Format {
     /// Whether images can be made in it, and not only read.
     pub fn is_made(self) -> bool {
         use BlockMapFormat::{Vdi, Vhd, Vhdx, Vmdk};
-        matches!(self, Self::Raw | Self::Qcow2 | Self::BlockMap(Vmdk | Vdi | Vhd | Vhdx))
+        matches!(self, Self::Raw | Self::Qcow2 | Self::Luks | Self::BlockMap(Vmdk | Vdi | Vhd | Vhdx))
     }
 
     /// The one among those that are supported.

@@ -75,6 +75,8 @@ enum Writer {
     Disk {
         disk: Arc<dyn Disk>,
         unmap: bool,
+        /// It reads as zeros.
+        is_zero: bool,
     },
     /// By a disk on it, over its backing file's.
     Overlay {
@@ -161,8 +163,8 @@ impl Target {
                     _ => ConversionError::System(error),
                 });
             }
-            Kind::New { writer: Writer::Disk { disk, unmap }, .. } => {
-                let target = DiskTarget { disk: &**disk, is_zero: true, unmap: *unmap };
+            Kind::New { writer: Writer::Disk { disk, unmap, is_zero }, .. } => {
+                let target = DiskTarget { disk: &**disk, is_zero: *is_zero, unmap: *unmap };
                 conversion::Conversion::to_disk(source, target, options)
             }
             Kind::New { writer: Writer::Qcow2(writer), .. } => {
@@ -232,7 +234,8 @@ impl Writer {
         let is_sparse = image.format == Format::Raw && image.preallocation == Preallocation::Off;
         let unmap = is_sparse && reserve(&file, &*source.disk)?;
         let disk = image.open(&file, &[])?;
-        Ok((file, Self::Disk { disk, unmap }))
+        // What was never written to a LUKS volume is noise.
+        Ok((file, Self::Disk { disk, unmap, is_zero: image.format != Format::Luks }))
     }
 
     fn finish(self, file: ReplacementFile, durable: bool, bitmaps: Option<&CopiedBitmaps>) -> Result<()> {
@@ -441,7 +444,7 @@ mod tests {
             let target =
                 Target::new_image(&NewImage::new(&to, Format::Raw, 4096), &source, None, &[], &Nobody).unwrap();
             let conversion = Conversion::new(["a", "b"], source, target, ConvertOptions::default());
-            conversion.of_expected(ExpectedFile { file, digest }).run(watch)
+            conversion.of_expected(ExpectedFile::new(file, digest).unwrap()).run(watch)
         };
         let refused = convert(&Meddler(OpenedFile::open(&from, false).unwrap())).unwrap_err().in_one_line();
         assert!(refused.contains("a.img was changed while it was read"), "{refused}");

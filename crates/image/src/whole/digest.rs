@@ -45,10 +45,10 @@ impl FromStr for Digest {
 /// A file that is to have these bytes, and no others until it has been used.
 #[derive(Debug)]
 pub struct ExpectedFile {
-    /// The file, which is open as what it is used as.
-    pub file: OpenedFile,
-    /// Of its bytes.
-    pub digest: Digest,
+    file: OpenedFile,
+    digest: Digest,
+    /// Of the time before anything of it was read.
+    stamp: Stamp,
 }
 
 /// A file that had these bytes.
@@ -66,15 +66,28 @@ struct Stamp {
 }
 
 impl ExpectedFile {
+    /// A file that nobody has read yet: the one to use it as what it is.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn new(file: OpenedFile, digest: Digest) -> Result<Self> {
+        let stamp = Stamp::of(&file)?;
+        Ok(Self { file, digest, stamp })
+    }
+
+    /// The file, to be used.
+    pub fn file(&self) -> &OpenedFile {
+        &self.file
+    }
+
     /// Reads all of it.
     ///
     /// # Errors
     /// When it has other bytes, or cannot be read.
     pub(super) fn check(self, watch: &dyn Watch) -> Result<CheckedFile> {
-        let Self { file, digest } = self;
+        let Self { file, digest, stamp } = self;
         let name = shown(file.path()).to_string();
         let failed = || format!("cannot read {name}");
-        let stamp = Stamp::of(&file)?;
         let told = Told { watch, length_bytes: stamp.length_bytes };
         let (mut hasher, mut bytes, mut at) = (Sha256::new(), vec![0; PIECE_BYTES], 0);
         loop {
@@ -94,7 +107,10 @@ impl ExpectedFile {
         if found != digest {
             refuse!("{name} has the SHA-256 digest {found}, not {digest}: it is another file, or was changed");
         }
-        Ok(CheckedFile { file, stamp })
+        let checked = CheckedFile { file, stamp };
+        // Its headers were read before this.
+        checked.is_unchanged()?;
+        Ok(checked)
     }
 }
 

@@ -4,8 +4,8 @@ use super::new_image::not_made;
 use crate::error::{Error, Result, refuse};
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    BlockMapCreateOptions, Disk, Extent, ExtentKind, Preallocation, Qcow2Features, Qcow2Info, VmdkCreateOptions,
-    walk_extents,
+    BlockMapCreateOptions, Disk, Extent, ExtentKind, LuksOptions, Preallocation, Qcow2Features, Qcow2Info,
+    VmdkCreateOptions, walk_extents,
 };
 
 /// What a new image is to be, as far as its size depends on it.
@@ -93,7 +93,11 @@ impl Measuring {
                 let file_bytes = |data_bytes: u64| image.file_bytes(data_bytes.div_ceil(block_bytes));
                 Some(Measured { required_bytes: file_bytes(data_bytes)?, full_bytes: file_bytes(size_bytes)? })
             }
-            Format::Luks | Format::BlockMap(_) | Format::Ova => return Err(not_made(self.format)),
+            Format::Luks => {
+                let bytes = size_bytes.saturating_add(LuksOptions::HEADER_BYTES);
+                Some(Measured { required_bytes: bytes, full_bytes: bytes })
+            }
+            Format::BlockMap(_) | Format::Ova => return Err(not_made(self.format)),
         };
         match measured {
             Some(measured) => Ok(measured),

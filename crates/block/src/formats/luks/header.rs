@@ -3,6 +3,7 @@
 use super::cipher::Mode;
 use super::hash::Hash;
 use super::stripes::STRIPES;
+use crate::printable;
 
 pub(in crate::formats) const HEADER_BYTES: usize = 592;
 pub(super) const SLOTS: usize = 8;
@@ -134,10 +135,12 @@ impl LuksHeader {
         let found = Mode::NAMES.iter().find(|(name, _)| cipher == "aes" && *name == mode);
         let Some(&(_, mode)) = found else {
             let names = known(Mode::NAMES.map(|(name, _)| name).into());
+            let (cipher, mode) = (printable(cipher), printable(mode));
             return Err(format!("is encrypted by {cipher}-{mode}, which is not supported: aes is, with {names}"));
         };
         let Some(&(_, hash)) = Hash::NAMES.iter().find(|(name, _)| *name == hash) else {
             let names = known(Hash::NAMES.map(|(name, _)| name).into());
+            let hash = printable(hash);
             return Err(format!("has the hash {hash}, which is not supported: {names} are"));
         };
         let keys = [16, 24, 32].map(|aes_bytes| mode.key_bytes(aes_bytes));

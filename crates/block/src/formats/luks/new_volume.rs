@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 /// What key material begins with multiples of, in sectors, and data.
 const SLOT_ALIGN_SECTORS: u64 = 8;
-const PAYLOAD_ALIGN_SECTORS: u64 = 2048;
+const PAYLOAD_ALIGN_SECTORS: u64 = LuksOptions::HEADER_BYTES / SECTOR_BYTES as u64;
 
 /// Fewest iterations, however short the time.
 const ITERATIONS_MIN: u32 = 1000;
@@ -47,6 +47,9 @@ impl Default for LuksOptions {
 }
 
 impl LuksOptions {
+    /// What a new volume has in front of its data, however it is encrypted.
+    pub const HEADER_BYTES: u64 = 2 << 20;
+
     /// qemu-img's names.
     pub const NAMES: [&'static str; 6] =
         ["cipher-alg", "cipher-mode", "ivgen-alg", "ivgen-hash-alg", "hash-alg", "iter-time"];
@@ -253,6 +256,7 @@ mod tests {
                 let header = LuksHeader::parse(made.head[..HEADER_BYTES].try_into().unwrap()).unwrap();
                 assert_eq!(header.to_bytes(), made.head[..HEADER_BYTES]);
                 assert_eq!(header.payload_offset_bytes, made.payload_offset_bytes);
+                assert_eq!(made.payload_offset_bytes, LuksOptions::HEADER_BYTES);
                 let open = |passphrase: &[u8]| {
                     unlock(&header, passphrase, |bytes, at| {
                         bytes.copy_from_slice(&made.head[at as usize..][..bytes.len()]);

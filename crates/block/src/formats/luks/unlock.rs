@@ -29,9 +29,19 @@ pub(in crate::formats) fn unlock(
     passphrase: &[u8],
     read: impl Fn(&mut [u8], u64) -> io::Result<()>,
 ) -> Result<SectorCipher, UnlockError> {
+    unlock_within(header, passphrase, read, ROUNDS_MAX)
+}
+
+/// The same, in so many rounds.
+fn unlock_within(
+    header: &LuksHeader,
+    passphrase: &[u8],
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+    rounds_max: u64,
+) -> Result<SectorCipher, UnlockError> {
     let scheme = header.scheme().map_err(UnlockError::Unusable)?;
     let active: Vec<_> = header.slots.iter().filter(|slot| slot.is_active).collect();
-    check_cost(header, &active, scheme).map_err(UnlockError::Unusable)?;
+    check_cost(header, &active, scheme, rounds_max).map_err(UnlockError::Unusable)?;
     let mut material = vec![0; scheme.material_bytes()];
     for slot in &active {
         read(&mut material, slot.key_offset_bytes).map_err(UnlockError::Read)?;
@@ -47,7 +57,7 @@ pub(in crate::formats) fn unlock(
     }))
 }
 
-fn check_cost(header: &LuksHeader, active: &[&LuksSlot], scheme: Scheme) -> Result<(), String> {
+fn check_cost(header: &LuksHeader, active: &[&LuksSlot], scheme: Scheme, rounds_max: u64) -> Result<(), String> {
     let counts = active.iter().map(|slot| slot.iterations).chain([header.iterations]);
     if let Some(slot) = active.iter().find(|slot| slot.stripes as usize != STRIPES) {
         return Err(format!("is damaged: a key slot has {} stripes instead of {STRIPES}", slot.stripes));
@@ -58,9 +68,9 @@ fn check_cost(header: &LuksHeader, active: &[&LuksSlot], scheme: Scheme) -> Resu
     let check = scheme.hash.rounds(header.iterations, DIGEST_BYTES);
     let costs = active.iter().map(|slot| scheme.hash.rounds(slot.iterations, scheme.key_bytes).saturating_add(check));
     let cost = costs.fold(0, u64::saturating_add);
-    if cost > ROUNDS_MAX {
+    if cost > rounds_max {
         return Err(format!(
-            "would take {cost} rounds of {} to open, and {ROUNDS_MAX} are the most that are computed here",
+            "would take {cost} rounds of {} to open, and {rounds_max} are the most that are computed here",
             scheme.hash.name()
         ));
     }
@@ -88,4 +98,54 @@ pub(super) fn digest(header: &LuksHeader, scheme: Scheme, key: &[u8]) -> [u8; DI
     let mut digest = [0; DIGEST_BYTES];
     scheme.hash.derive(key, &header.salt, header.iterations, &mut digest);
     digest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::header::HEADER_BYTES;
+    use super::super::{LuksOptions, NewVolume};
+    use super::*;
+
+    /// Where a header has its numbers, and its texts begin.
+    const FIELDS: [usize; 14] = [4, 8, 40, 72, 104, 108, 112, 132, 164, 168, 208, 212, 248, 252];
+
+    /// A header whose numbers were changed, one or several: in its slots, too, and key material anywhere.
+    #[test]
+    fn fuzz_a_spoiled_header_ends_in_a_sentence_or_a_key() {
+        let mut options = LuksOptions::default();
+        options.set("iter-time", "1").unwrap();
+        let made = NewVolume::make(&options, b"word").unwrap();
+        let read = |bytes: &mut [u8], at: u64| {
+            let start = usize::try_from(at).map_err(io::Error::other)?;
+            let found = start.checked_add(bytes.len()).and_then(|end| made.head.get(start..end));
+            bytes.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        };
+        // Random salts and keys do not change which numbers are judged how.
+        blockyard_fuzz::check!(400).with_type::<Vec<(u8, u8, u8, u32)>>().for_each(|changes| {
+            let mut bytes: [u8; HEADER_BYTES] = made.head[..HEADER_BYTES].try_into().unwrap();
+            for &(field, slot, how, value) in changes {
+                let field = FIELDS[usize::from(field) % FIELDS.len()];
+                let at = if field >= 208 { field + usize::from(slot % 8) * 48 } else { field };
+                let old = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+                let new = match how % 8 {
+                    0 => 0,
+                    1 => 1,
+                    2 => u32::MAX,
+                    3 => u32::MAX - 1,
+                    4 => old.wrapping_add(1),
+                    5 => 0x00ac_71f3,
+                    6 => 4000,
+                    _ => value,
+                };
+                bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
+            }
+            let Some(header) = LuksHeader::parse(&bytes) else { return };
+            match unlock_within(&header, b"word", read, 20_000) {
+                Ok(cipher) => cipher.encrypt(0, &mut [0; 512]),
+                Err(UnlockError::Unusable(problem)) => assert!(!problem.is_empty() && !problem.contains('\n')),
+                Err(UnlockError::Read(_)) => {}
+            }
+        });
+    }
 }

@@ -4,6 +4,7 @@ use super::members::Member;
 use crate::formats::block_map::ImageFile;
 use sha1::Sha1;
 use sha2::{Sha256, Sha512};
+use std::collections::BTreeSet;
 use std::io;
 
 /// Bytes that are read at once.
@@ -35,10 +36,15 @@ pub(super) fn parse(text: &str) -> Result<Vec<Digest>, String> {
         Digest::parse(line).ok_or_else(|| format!("has a manifest with a line that cannot be understood: `{shown}`"))
     });
     let digests = digests.collect::<Result<Vec<_>, _>>()?;
-    match digests.len() > DIGESTS_MAX {
-        true => Err(format!("has a manifest of more than {DIGESTS_MAX} lines")),
-        false => Ok(digests),
+    if digests.len() > DIGESTS_MAX {
+        return Err(format!("has a manifest of more than {DIGESTS_MAX} lines"));
     }
+    // Each member is read once.
+    let mut names = BTreeSet::new();
+    if let Some(twice) = digests.iter().find(|digest| !names.insert(digest.name.as_str())) {
+        return Err(format!("has a manifest with two digests of {:?}", twice.name));
+    }
+    Ok(digests)
 }
 
 impl Digest {

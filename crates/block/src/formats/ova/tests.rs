@@ -216,6 +216,7 @@ fn manifests_are_lines_of_digests() {
         assert!(manifest::parse(line).unwrap_err().contains("a line that cannot be understood"), "{line}");
     }
     assert!(manifest::parse(&sha1.repeat(4097)).unwrap_err().contains("more than 4096 lines"));
+    assert!(manifest::parse(&sha1.repeat(2)).unwrap_err().contains("two digests of"));
 }
 
 /// What is worth putting into an archive.

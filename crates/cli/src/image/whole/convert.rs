@@ -6,8 +6,8 @@ use super::shut_in::shut_in;
 use super::snapshot;
 use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
-use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, shown, size};
+use blockyard_block::specification::{DiskSpecification, Format, Kind};
+use blockyard_block::{KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::failures::suggest_in_place;
 use blockyard_command_line::image::at_terminal::AtTerminal;
@@ -17,7 +17,7 @@ use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::whole::convert::{Conversion, ConvertOptions, CopiedBitmaps, Target};
 use blockyard_image::whole::digest::{Digest, ExpectedFile};
 use blockyard_image::whole::{NewImage, WholeDisk};
-use blockyard_session::open::{OpenDisk, open_disk};
+use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -87,6 +87,9 @@ pub struct ConvertArgs {
     /// Whether to wait until all is on stable storage (writeback) or not (unsafe).
     #[arg(short = 't', value_name = "CACHE", value_enum, default_value = "writeback")]
     cache: Cache,
+    /// File with the passphrase of a new encrypted image (-o encrypt.format=luks, or -O luks), and nothing else in it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["compress", "no_create"])]
+    key_file: Option<PathBuf>,
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -116,10 +119,11 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let (target_name, source_names) = args.names()?;
     let to = named_image::parse(target_name, args.output_format)?;
     let sources = args.sources(source_names, &to)?;
-    let access = disk::to_read(&args.allow_dir).streaming();
+    let expected = args.expected(&sources)?;
+    let file = expected.as_ref().map(ExpectedFile::file);
+    let access = OpenOptions { file, ..disk::to_read(&args.allow_dir).streaming() };
     let mut opened = sources.iter().map(|from| Ok(open_disk(from, &access)?)).collect::<Result<Vec<_>>>()?;
     let bitmaps = args.copied_bitmaps(&sources, &to, &opened)?;
-    let expected = args.expected(source_names, &mut opened)?;
     let source = match opened.pop() {
         Some(only) if opened.is_empty() => only.into(),
         last => WholeDisk::joined(opened.into_iter().chain(last).map(WholeDisk::from).collect())?,
@@ -187,12 +191,12 @@ impl ConvertArgs {
         names.iter().map(source).collect()
     }
 
-    /// The file of the source, if somebody says what it holds.
-    fn expected(&self, names: &[String], sources: &mut [OpenDisk]) -> Result<Option<ExpectedFile>> {
-        let (Some(digest), Some(source)) = (self.sha256, sources.first_mut()) else { return Ok(None) };
-        match source.file.take() {
-            Some(file) => Ok(Some(ExpectedFile { file, digest })),
-            None => bail!(UsageError(format!("--sha256 is for a file, and {} is in none", names.join(" ")))),
+    /// The file of the one source, if somebody says what it holds.
+    fn expected(&self, sources: &[DiskSpecification]) -> Result<Option<ExpectedFile>> {
+        let (Some(digest), [source]) = (self.sha256, sources) else { return Ok(None) };
+        match source.path().filter(|_| source.kind() == Kind::File) {
+            Some(path) => Ok(Some(ExpectedFile::new(OpenedFile::open(path, true)?, digest)?)),
+            None => bail!(UsageError(format!("--sha256 is for a file, and {source} is in none"))),
         }
     }
 
@@ -232,15 +236,21 @@ impl ConvertArgs {
         source: &WholeDisk,
         watch: &AtTerminal,
     ) -> Result<Target> {
-        let image = self.layout(path, named.format().unwrap_or(Format::Raw), source)?;
+        let image = self.layout(path, named, source)?;
         let allow_dirs = behind::allowed(path, image.backing.as_ref(), &self.allow_dir);
         let behind = image.backing.as_ref().map(|backing| behind::open(path, backing, &allow_dirs)).transpose()?;
         Target::new_image(&image, source, behind, &allow_dirs, watch).map_err(suggest_in_place)
     }
 
     /// What a new image is like.
-    fn layout(&self, path: &Path, format: Format, source: &WholeDisk) -> Result<NewImage> {
+    fn layout(&self, path: &Path, named: &DiskSpecification, source: &WholeDisk) -> Result<NewImage> {
+        let format = named.format().unwrap_or(Format::Raw);
         let options = ImageOptions::parse(&self.options, format)?;
+        let key_file = self.key_file.as_ref().map(KeyFile::new).or_else(|| named.key_file().cloned());
+        let encryption = options.encryption(format, key_file)?;
+        if self.compress && encryption.is_some() {
+            bail!(UsageError("compressed data are not encrypted: leave -c or the encryption out".to_owned()));
+        }
         if options.size_bytes.is_some() {
             bail!(UsageError("a new image has SRC's size: `blockyard image resize` changes it".to_owned()));
         }
@@ -269,7 +279,17 @@ impl ConvertArgs {
             ));
         }
         let ImageOptions { cluster_bytes, is_fixed, vmdk, features, .. } = options;
-        Ok(NewImage { permissions, cluster_bytes, is_fixed, vmdk, features, preallocation, backing, ..image })
+        Ok(NewImage {
+            permissions,
+            cluster_bytes,
+            is_fixed,
+            vmdk,
+            features,
+            preallocation,
+            backing,
+            encryption,
+            ..image
+        })
     }
 
     fn in_place(&self, named: &DiskSpecification, source: &WholeDisk) -> Result<Target> {

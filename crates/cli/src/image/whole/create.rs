@@ -7,7 +7,7 @@ use crate::image::appliance_kernel::resources;
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::Scheme;
 use blockyard_block::specification::Format;
-use blockyard_block::{Qcow2Backing, shown, size};
+use blockyard_block::{KeyFile, Qcow2Backing, shown, size};
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::backend::BackendArgs;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -37,7 +37,9 @@ pub struct CreateArgs {
     format: Option<Format>,
     /// Options: size=SIZE, preallocation=off|metadata|falloc|full; for qcow2 cluster_size=SIZE, backing_file=NAME,
     /// backing_fmt=FORMAT, compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd, extended_l2=on|off,
-    /// lazy_refcounts=on|off; for vmdk subformat=monolithicSparse|streamOptimized,
+    /// lazy_refcounts=on|off, encrypt.format=luks and encrypt. with the options of luks; for luks
+    /// cipher-alg=aes-128|aes-192|aes-256, cipher-mode=xts|cbc, ivgen-alg=plain64|plain|essiv, hash-alg=HASH,
+    /// iter-time=MILLISECONDS; for vmdk subformat=monolithicSparse|streamOptimized,
     /// adapter_type=ide|lsilogic|buslogic|legacyESX, hwversion=N; for vdi static=on|off; for vpc and vhdx
     /// subformat=dynamic|fixed; for vpc force_size=on (whole MiB, as Azure wants); for vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
@@ -65,6 +67,9 @@ pub struct CreateArgs {
     /// The file system's label.
     #[arg(long, requires = "fs")]
     label: Option<String>,
+    /// File with the passphrase of an encrypted image (-o encrypt.format=luks, or -f luks), and nothing else in it.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Directory in which files behind the backing file may lie; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -80,8 +85,10 @@ pub struct CreateArgs {
 /// # Errors
 /// When the options make no sense or the image cannot be written. Then nothing has changed.
 pub fn run(args: &CreateArgs) -> Result<()> {
-    let ImageFile { path, format, .. } = named_image::parse_new(&args.image, args.format)?;
+    let ImageFile { named, path, format } = named_image::parse_new(&args.image, args.format)?;
     let options = ImageOptions::parse(&args.options, format)?;
+    let key_file = args.key_file.as_ref().map(KeyFile::new).or_else(|| named.key_file().cloned());
+    let encryption = options.encryption(format, key_file)?;
     let refused = (format != Format::Qcow2).then_some("only qcow2 images have backing files: add -f qcow2");
     let backing = options.backing(args.backing.as_deref(), args.backing_format, refused, "-b")?;
     let table = args.table.map(Scheme::from);
@@ -111,6 +118,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         features: options.features,
         preallocation: options.preallocation.unwrap_or_default(),
         backing,
+        encryption,
         ..NewImage::new(path, format, size_bytes)
     };
     let creation = Creation { image, table, partitions, file_system };

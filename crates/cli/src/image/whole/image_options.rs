@@ -3,7 +3,8 @@
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    BlockMapFormat, Preallocation, Qcow2Backing, Qcow2Features, VmdkAdapter, VmdkCreateOptions, size,
+    BlockMapFormat, KeyFile, LuksOptions, NewLuks, Preallocation, Qcow2Backing, Qcow2Features, VmdkAdapter,
+    VmdkCreateOptions, size,
 };
 use blockyard_command_line::usage_error::UsageError;
 
@@ -28,6 +29,12 @@ pub struct ImageOptions {
     pub size_bytes: Option<u64>,
     /// What whoever uses a qcow2 image must know.
     pub features: Qcow2Features,
+    /// How a qcow2 image is encrypted, where it is said that it is, or a LUKS volume, where that is said.
+    luks: LuksOptions,
+    /// The first option that says how.
+    says_how: Option<String>,
+    /// It is said that a qcow2 image is.
+    pub is_encrypted: bool,
 }
 
 impl ImageOptions {
@@ -81,6 +88,38 @@ impl ImageOptions {
         }
     }
 
+    /// How a new image in this format is encrypted, by the passphrase in `key_file`, if it is.
+    ///
+    /// # Errors
+    /// [`UsageError`] when the one is said without the other, or the options do not go together.
+    pub fn encryption(&self, format: Format, key_file: Option<KeyFile>) -> Result<Option<NewLuks>> {
+        let is_encrypted = self.is_encrypted || format == Format::Luks;
+        match (is_encrypted, key_file, &self.says_how) {
+            (true, Some(key), _) => {
+                self.luks.check().map_err(|problem| UsageError(format!("-o: {problem}")))?;
+                Ok(Some(NewLuks { key, options: self.luks.clone() }))
+            }
+            (true, None, _) => {
+                bail!(UsageError("by which passphrase? Add --key-file FILE, a file that has nothing else in it".into()))
+            }
+            (false, _, Some(option)) => {
+                bail!(UsageError(format!("-o {option} is for an encrypted image: add -o encrypt.format=luks")))
+            }
+            (false, Some(_), None) => bail!(UsageError(
+                "--key-file is for an encrypted image: add -o encrypt.format=luks (qcow2), or -f luks".into()
+            )),
+            (false, None, None) => Ok(None),
+        }
+    }
+
+    fn set_luks(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if name == "key-secret" {
+            return Err("the passphrase is in a file of its own: --key-file FILE".to_owned());
+        }
+        self.says_how = Some(name.to_owned());
+        self.luks.set(name, value)
+    }
+
     fn set(&mut self, key: &str, value: &str, format: Format) -> Result<(), String> {
         match (key, format) {
             ("size", _) => self.size_bytes = Some(size::parse(value)?),
@@ -113,6 +152,13 @@ impl ImageOptions {
             ("hwversion", VMDK) => {
                 self.vmdk.hardware_version = value.parse().map_err(|_| "it is a number such as 13")?;
             }
+            ("encrypt.format", Format::Qcow2) if value == "aes" => {
+                return Err("AES without LUKS does not hide data well, and is not made: take luks".to_owned());
+            }
+            ("encrypt.format", Format::Qcow2) => self.is_encrypted = chosen(value, &[("luks", true)])?,
+            (name, Format::Luks) if name == "key-secret" || LuksOptions::NAMES.contains(&name) => {
+                self.set_luks(name, value)?;
+            }
             ("static", VDI) => self.is_fixed = chosen(value, &SWITCH)?,
             ("subformat", VHD | VHDX) => self.is_fixed = chosen(value, &[("dynamic", false), ("fixed", true)])?,
             ("force_size", VHD) => self.is_whole_mib = chosen(value, &SWITCH)?,
@@ -125,11 +171,17 @@ impl ImageOptions {
                 | "block_size" | "adapter_type" | "hwversion",
                 _,
             ) => return Err(format!("{} images have no {key}", format.word())),
+            (name, _) if name.starts_with("encrypt.") => match format {
+                Format::Qcow2 => self.set_luks(name.trim_start_matches("encrypt."), value)?,
+                _ => return Err(format!("{} images have no {name}", format.word())),
+            },
             _ => {
                 return Err("the options are size, preallocation and, for qcow2, cluster_size, backing_file, \
-                            backing_fmt, compat, refcount_bits, compression_type, extended_l2 and lazy_refcounts; \
-                            for vmdk subformat, adapter_type and hwversion; for vdi static; for vpc subformat and \
-                            force_size; for vhdx subformat and block_size"
+                            backing_fmt, compat, refcount_bits, compression_type, extended_l2, lazy_refcounts, \
+                            encrypt.format=luks and encrypt. with the options of luks; for luks cipher-alg, \
+                            cipher-mode, ivgen-alg, ivgen-hash-alg, hash-alg and iter-time; for vmdk subformat, \
+                            adapter_type and hwversion; for vdi static; for vpc subformat and force_size; for vhdx \
+                            subformat and block_size"
                     .to_owned());
             }
         }
@@ -192,8 +244,36 @@ mod tests {
     }
 
     #[test]
+    fn an_encrypted_image_takes_a_key_file_and_that_an_encrypted_image() {
+        let encryption = |text: &str, format: Format, key: bool| {
+            let key = key.then(|| KeyFile::new("key"));
+            parse(text, format).unwrap().encryption(format, key).map_err(|error| error.to_string())
+        };
+        let luks = "encrypt.format=luks,encrypt.cipher-alg=aes-128,encrypt.iter-time=10";
+        assert!(encryption(luks, Format::Qcow2, true).unwrap().is_some());
+        assert!(encryption("iter-time=10", Format::Luks, true).unwrap().is_some());
+        assert_eq!(encryption("", Format::Qcow2, false), Ok(None));
+        for (text, format, key, wanted) in [
+            (luks, Format::Qcow2, false, "by which passphrase?"),
+            ("", Format::Luks, false, "by which passphrase?"),
+            ("", Format::Raw, true, "--key-file is for an encrypted image"),
+            ("encrypt.iter-time=10", Format::Qcow2, true, "add -o encrypt.format=luks"),
+            ("cipher-mode=cbc,cipher-alg=aes-192,ivgen-hash-alg=sha256", Format::Luks, true, "ivgen-alg=essiv"),
+        ] {
+            let error = encryption(text, format, key).unwrap_err();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn what_there_is_not_is_refused() {
         for (text, format) in [
+            ("encrypt.format=aes", Format::Qcow2),
+            ("encrypt.key-secret=s", Format::Qcow2),
+            ("key-secret=s", Format::Luks),
+            ("encrypt.format=luks", Format::Raw),
+            ("encrypt.cipher-alg=serpent-256", Format::Qcow2),
+            ("cipher-alg=aes-256", Format::Qcow2),
             ("cluster_size=64K", Format::Raw),
             ("preallocation=metadata", Format::Raw),
             ("preallocation=some", Format::Qcow2),

@@ -78,6 +78,12 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
             "the size of a disk that is not there is --size SIZE, and of one that is there its own".to_owned()
         ));
     }
+    if options.is_encrypted {
+        bail!(UsageError(
+            "an encrypted image takes 2 MiB more than another one, and their refcounts: leave encrypt.format out"
+                .to_owned()
+        ));
+    }
     if options.backing_name.is_some() {
         bail!(UsageError(
             "how much of a disk differs from a backing file is not measured: leave backing_file out".to_owned()

@@ -3,7 +3,7 @@
 use super::image_options::ImageOptions;
 use anyhow::Result;
 use blockyard_block::specification::Format;
-use blockyard_block::{Qcow2Info, shown, size};
+use blockyard_block::{Qcow2Disk, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -64,7 +64,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     let file = open_to_change(&named, &access)?.file;
     let old_bytes = match format {
         // Without its key, if it is encrypted.
-        Format::Qcow2 if named.key_file().is_none() => Qcow2Info::of_opened(&file)?.size_bytes,
+        Format::Qcow2 if named.key_file().is_none() => Qcow2Disk::size_bytes_of(&file)?,
         _ => open_disk(&named, &OpenOptions { file: Some(&file), read_only: true, ..access })?.length_bytes,
     };
     let resize = Resize::new(&file, format, old_bytes, args.size, args.shrink, preallocation)?;
