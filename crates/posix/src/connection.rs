@@ -112,10 +112,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
     (0..NAMES_MAX).filter_map(there)
 }
 
-/// In a child: those of its parent are nothing to it, and none is being made. Their descriptors are closed; what they
-/// have in memory stays as it is, as threads that are not there might have been in the middle of anything.
+/// In a child: those of its parent are nothing to it, and none is being made. What they have in memory stays as it is,
+/// as threads that are not there might have been in the middle of anything.
 pub(crate) fn forget_all() {
-    own::close_all();
     signals::forget_all();
     users::forget_all();
     for (connection, is_connecting) in CONNECTIONS.iter().zip(&IS_CONNECTING) {
@@ -187,6 +186,14 @@ pub(crate) fn without_signals<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
+/// What a call is told where a channel cannot be made: there is not enough of something here, or nobody serves the
+/// disk any more.
+fn shortage_or_loss(error: io::Error) -> Errno {
+    let is_shortage =
+        error.kind() == io::ErrorKind::OutOfMemory || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+    Errno(if is_shortage { libc::ENOMEM } else { libc::EIO })
+}
+
 /// Starts a thread of this library's own.
 pub(crate) fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let run = move || {
@@ -236,7 +243,7 @@ impl Connection {
                 let _inside = Inside::enter();
                 Ok(empty.insert(
                     own::make(|| self.new_channel(CHANNEL_BYTES, CHANNEL_BYTES / PIECE_BYTES))
-                        .map_err(|_| Errno(libc::ENOMEM))?,
+                        .map_err(shortage_or_loss)?,
                 ))
             }
         }
@@ -305,7 +312,8 @@ impl Connection {
 
     /// One of so many bytes, which has at most so many requests under way.
     pub(crate) fn new_channel(&self, bytes: usize, depth: usize) -> io::Result<Channel> {
-        let memory = MemoryMap::allocate(&[(0, bytes)]).map_err(io::Error::other)?;
+        let memory = MemoryMap::allocate(&[(0, bytes)]);
+        let memory = memory.map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
         let queue = self.open_queue(&memory, depth)?;
         let completions = Vec::with_capacity(queue.depth());
         Ok(Channel { memory, queue, completions })

@@ -1,28 +1,30 @@
 //! What a child of fork(2) has of its parent: nothing that another thread was in the middle of.
 //!
-//! What takes several steps, a connection or a part of one, or a name, is made by one thread at a time ([`alone`]), and
-//! a fork waits for it: so a child has no half of it, and no lock that nobody will give back. Calls on disks are not
-//! waited for. In the child, connections are forgotten, and what descriptors are open on is counted anew, as those
-//! calls will never end there.
+//! A fork waits for nobody: a thread that makes something may itself wait for a lock that libc or the program has taken
+//! for the fork, a stream's or an allocator's. What takes several steps, a connection or a part of one, or a name, is
+//! made by one thread at a time ([`alone`]). A child gives up what was half done then, by what is known of it in atomic
+//! words ([`own::close_all`]), and takes no lock and no memory for that: its program's handlers, which give locks
+//! back, come later. Connections are forgotten, and what descriptors are open on is counted anew, as calls of other
+//! threads will never end there.
 
 use crate::signals::Busy;
-use crate::{connection, table};
+use crate::{connection, own, setup, signals, table};
 use std::cell::Cell;
 use std::mem::zeroed;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Whether a thread makes something, or a child.
+/// Whether a thread makes something.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
-/// The signals that are blocked in the thread that makes a child.
-static MASK: AtomicU64 = AtomicU64::new(0);
 /// How long to look again whether another thread is done.
 const PAUSE: Duration = Duration::from_millis(1);
 
 thread_local! {
     /// Whether this thread is the one.
     static IS_MINE: Cell<bool> = const { Cell::new(false) };
+    /// The signals that are blocked in this thread, while it makes a child.
+    static MASK: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 /// Given back when it is dropped.
@@ -45,7 +47,7 @@ impl Drop for Taken {
     }
 }
 
-/// Runs `run` while no other thread makes anything, or a child.
+/// Runs `run` while no other thread makes anything.
 pub(crate) fn alone<T>(run: impl FnOnce() -> T) -> T {
     let _busy = Busy::enter();
     if IS_MINE.get() {
@@ -66,32 +68,29 @@ pub(crate) fn watch() {
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// No signal's handler runs in the middle of it, which might wait for this thread.
+/// No signal's handler runs in a child before it is well, nor in its parent meanwhile.
 extern "C" fn before() {
-    if IS_MINE.get() {
-        return;
-    }
-    loop {
-        let mask = set_mask(u64::MAX);
-        if let Some(taken) = Taken::take() {
-            MASK.store(mask, Ordering::Relaxed);
-            return std::mem::forget(taken);
-        }
-        set_mask(mask);
-        thread::sleep(PAUSE);
+    if MASK.get().is_none() {
+        MASK.set(Some(set_mask(u64::MAX)));
     }
 }
 
 extern "C" fn in_parent() {
-    let mask = MASK.load(Ordering::Relaxed);
-    drop(Taken);
-    set_mask(mask);
+    MASK.take().map(set_mask);
 }
 
 /// A child has none of its parent's threads: what they did for it, it does by itself.
 extern "C" fn in_child() {
+    // What this thread is in the middle of, it goes on with.
+    if !IS_MINE.get() {
+        own::close_all();
+        IS_TAKEN.store(false, Ordering::SeqCst);
+    }
     connection::forget_all();
     table::count_anew();
+    if setup::has_disks() {
+        signals::catch_faults();
+    }
     in_parent();
 }
 

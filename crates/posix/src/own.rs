@@ -9,9 +9,12 @@ use crate::fork::alone;
 use crate::names::Named;
 use crate::{description, locks, setup};
 use libc::c_int;
-use rustix::fs::{Dir, Mode, OFlags, fstat, open, readlink};
+use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, RawDir, fstat, memfd_create, open, readlink, readlinkat_raw};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Resource, getrlimit};
+use std::ffi::CStr;
+use std::io::Write;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,6 +43,18 @@ static OF_LOCKS: Set = Set::new();
 static OF_PROGRAM: Set = Set::new();
 /// Whether a connection, or a part of one, is being made.
 static IS_MAKING: AtomicBool = AtomicBool::new(false);
+/// What there was before that, and whether it is known.
+static BEFORE: Set = Set::new();
+static HAS_BEFORE: AtomicBool = AtomicBool::new(false);
+/// In a child: files of locks that it keeps.
+static KEPT: Set = Set::new();
+/// What those low ones are called, which nobody else's are.
+const FILLER: &str = "blockyard-filler";
+const FILLER_LINK: &[u8] = b"/memfd:blockyard-filler ";
+/// Of a link in /proc, the part that is looked at.
+const LINK_BYTES: usize = 4096;
+/// Of a directory, what is read at once.
+const ENTRIES_BYTES: usize = 2048;
 /// How long to look again whether another thread has made one.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -60,10 +75,24 @@ impl Set {
         !self.is_empty() && bits().is_some_and(|bits| bits != 0)
     }
 
+    /// Whatever the count is: in a child, it may be behind.
     fn forget_all(&self) {
-        if !self.is_empty() {
-            self.bits.iter().for_each(|bits| bits.store(0, Ordering::SeqCst));
-            self.count.store(0, Ordering::SeqCst);
+        self.take_all(|_| ());
+    }
+
+    /// Calls `each` with each, and has none of them any more.
+    fn take_all(&self, mut each: impl FnMut(c_int)) {
+        self.count.store(0, Ordering::SeqCst);
+        for (index, word) in self.bits.iter().enumerate() {
+            // A page that was never written is not there.
+            let mut bits = word.load(Ordering::SeqCst);
+            if bits != 0 {
+                word.store(0, Ordering::SeqCst);
+            }
+            while bits != 0 {
+                each((index * 64) as c_int + bits.trailing_zeros() as c_int);
+                bits &= bits - 1;
+            }
         }
     }
 
@@ -166,21 +195,25 @@ pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
     alone(|| {
         IS_MAKING.store(true, Ordering::SeqCst);
         let first = first();
-        let before = all_from(first);
+        for_each_from(first, |descriptor| _ = BEFORE.insert(descriptor));
+        HAS_BEFORE.store(true, Ordering::SeqCst);
         // Whatever is free below is in use meanwhile.
-        let filler = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        let root = filler.as_ref().ok().and_then(identity);
+        let filler = memfd_create(FILLER, MemfdFlags::CLOEXEC);
+        let file = filler.as_ref().ok().and_then(identity);
         let below = filler.map(|filler| fill(filler, first)).unwrap_or_default();
         let result = run();
-        below.into_iter().for_each(|number| free(number, root));
-        let is_new = |descriptor: &c_int| !before.contains(descriptor) && is_of_connections(*descriptor);
-        for descriptor in all_from(first).into_iter().filter(is_new) {
-            OF_CONNECTIONS.insert(descriptor);
-            // In this order: whoever has got it meanwhile says so before it looks.
-            if OF_PROGRAM.has(descriptor) {
-                OF_CONNECTIONS.remove(descriptor);
+        below.into_iter().for_each(|number| free(number, file));
+        for_each_from(first, |descriptor| {
+            if is_new(descriptor) {
+                OF_CONNECTIONS.insert(descriptor);
+                // In this order: whoever has got it meanwhile says so before it looks.
+                if OF_PROGRAM.has(descriptor) {
+                    OF_CONNECTIONS.remove(descriptor);
+                }
             }
-        }
+        });
+        HAS_BEFORE.store(false, Ordering::SeqCst);
+        BEFORE.forget_all();
         OF_PROGRAM.forget_all();
         IS_MAKING.store(false, Ordering::SeqCst);
         result
@@ -211,10 +244,10 @@ fn identity(descriptor: impl AsFd) -> Option<(u64, u64)> {
 }
 
 /// Gives a low number back, unless another thread has taken it: what it is open on is another file then.
-fn free(number: c_int, root: Option<(u64, u64)>) {
+fn free(number: c_int, file: Option<(u64, u64)>) {
     // SAFETY: what is open there stays so for this call, or is the program's.
     let found = identity(unsafe { BorrowedFd::borrow_raw(number) });
-    if FILLERS.has(number) && found.is_some() && found == root {
+    if FILLERS.has(number) && found.is_some() && found == file {
         description::close(number);
     }
     // Who waits for the number finds it free.
@@ -240,25 +273,41 @@ pub(crate) fn is_closed(descriptor: c_int) {
     OF_PROGRAM.remove(descriptor);
 }
 
-/// Whether it is such as connections have: a file, a directory or a pipe that another thread has opened meanwhile is
-/// none.
-fn is_of_connections(descriptor: c_int) -> bool {
-    const KINDS: [&[u8]; 3] = [b"socket:", b"anon_inode:[eventfd]", b"/memfd:blockyard-guest "];
-    let link = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new());
-    link.is_ok_and(|link| {
-        let link = link.as_bytes();
-        KINDS.iter().any(|kind| link.starts_with(kind)) || link.ends_with(locks::ENDING.as_bytes())
-    })
+/// Whether one that is being made has it, as far as is known: it was not there before.
+fn is_new(descriptor: c_int) -> bool {
+    !BEFORE.has(descriptor) && with_link(descriptor, is_of_connections)
 }
 
-/// This process's descriptors from `first` on.
-fn all_from(first: c_int) -> Vec<c_int> {
+/// Whether what a descriptor is open on is such as connections have: a file, a directory or a pipe that another thread
+/// has opened meanwhile is none.
+fn is_of_connections(link: &[u8]) -> bool {
+    const KINDS: [&[u8]; 3] = [b"socket:", b"anon_inode:[eventfd]", b"/memfd:blockyard-guest "];
+    KINDS.iter().any(|kind| link.starts_with(kind)) || link.ends_with(locks::ENDING.as_bytes())
+}
+
+/// Asks `is_it` of what a descriptor is open on, as /proc says it. Takes no memory.
+fn with_link(descriptor: c_int, is_it: impl FnOnce(&[u8]) -> bool) -> bool {
+    let mut path = [0; 32];
+    let mut rest = &mut path[..];
+    let mut link = [MaybeUninit::uninit(); LINK_BYTES];
+    write!(rest, "/proc/self/fd/{descriptor}\0").is_ok()
+        && CStr::from_bytes_until_nul(&path)
+            .is_ok_and(|path| readlinkat_raw(CWD, path, &mut link).is_ok_and(|(link, _)| is_it(link)))
+}
+
+/// Calls `each` with this process's descriptors from `first` on. Takes no memory.
+fn for_each_from(first: c_int, mut each: impl FnMut(c_int)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = open("/proc/self/fd", flags, Mode::empty()) else { return Vec::new() };
+    let Ok(directory) = open(c"/proc/self/fd", flags, Mode::empty()) else { return };
     let own = directory.as_raw_fd();
-    let Ok(entries) = Dir::new(directory) else { return Vec::new() };
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok()?.parse().ok());
-    numbers.filter(|&number| number >= first && number != own).collect()
+    let mut room = [MaybeUninit::uninit(); ENTRIES_BYTES];
+    let mut entries = RawDir::new(&directory, &mut room);
+    while let Some(Ok(entry)) = entries.next() {
+        let number = entry.file_name().to_str().ok().and_then(|name| name.parse().ok());
+        if let Some(number) = number.filter(|&number| number >= first && number != own) {
+            each(number);
+        }
+    }
 }
 
 /// Calls `close` with the ranges between `first` and `last` that have none of them.
@@ -279,26 +328,31 @@ pub(crate) fn around(first: u32, last: u32, mut close: impl FnMut(u32, u32) -> c
 
 /// In a child: the files of locks are those of these descriptions, and no others.
 pub(crate) fn keep_locks_of(descriptions: impl Iterator<Item = c_int>) {
-    if OF_LOCKS.is_empty() {
-        return;
-    }
-    let before: Vec<u64> = OF_LOCKS.bits.iter().map(|bits| bits.load(Ordering::Relaxed)).collect();
-    let had = |number: c_int| before.get(number as usize / 64).is_some_and(|bits| bits >> (number % 64) & 1 == 1);
-    OF_LOCKS.forget_all();
-    descriptions.filter(|&number| had(number)).for_each(|number| _ = OF_LOCKS.insert(number));
-    (0..END as c_int).filter(|&number| had(number) && !OF_LOCKS.has(number)).for_each(description::close);
+    descriptions.filter(|&number| OF_LOCKS.has(number)).for_each(|number| _ = KEPT.insert(number));
+    OF_LOCKS.take_all(|number| {
+        if !KEPT.has(number) {
+            description::close(number);
+        }
+    });
+    KEPT.take_all(|number| _ = OF_LOCKS.insert(number));
 }
 
-/// In a child: those of connections are of no use.
+/// In a child: those of connections are of no use, nor are those of one that was being made.
 pub(crate) fn close_all() {
-    if OF_CONNECTIONS.count.swap(0, Ordering::Relaxed) == 0 {
-        return;
+    // First: whoever closes one of those waits for it.
+    FILLERS.forget_all();
+    if IS_MAKING.load(Ordering::SeqCst) {
+        let (first, has_before) = (first(), HAS_BEFORE.load(Ordering::SeqCst));
+        for_each_from(0, |number| {
+            let is_known = OF_CONNECTIONS.has(number) || OF_PROGRAM.has(number);
+            let is_half_made = || has_before && number >= first && (number as usize) < END && is_new(number);
+            if with_link(number, |link| link.starts_with(FILLER_LINK)) || !is_known && is_half_made() {
+                description::close(number);
+            }
+        });
     }
-    for (index, bits) in OF_CONNECTIONS.bits.iter().enumerate() {
-        let mut bits = bits.swap(0, Ordering::Relaxed);
-        while bits != 0 {
-            description::close((index * 64) as c_int + bits.trailing_zeros() as c_int);
-            bits &= bits - 1;
-        }
-    }
+    OF_CONNECTIONS.take_all(description::close);
+    [&OF_PROGRAM, &BEFORE].into_iter().for_each(Set::forget_all);
+    HAS_BEFORE.store(false, Ordering::SeqCst);
+    IS_MAKING.store(false, Ordering::SeqCst);
 }

@@ -10,8 +10,8 @@ use libc::{c_char, c_int};
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 unsafe extern "C" {
     /// getenv(3), but that there is no environment for a program that has more rights than who started it.
@@ -19,7 +19,7 @@ unsafe extern "C" {
 }
 
 /// The disks by their numbers, and how many there are.
-static NAMES: [OnceLock<Named>; NAMES_MAX] = [const { OnceLock::new() }; NAMES_MAX];
+static NAMES: [AtomicPtr<Named>; NAMES_MAX] = [const { AtomicPtr::new(null_mut()) }; NAMES_MAX];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static LOOKS_LIKE_FILES: AtomicBool = AtomicBool::new(false);
 static REQUESTS_MAX: AtomicUsize = AtomicUsize::new(JOBS_MAX);
@@ -66,11 +66,12 @@ pub(crate) fn find(directory: c_int, path: *const c_char) -> Option<usize> {
 }
 
 pub(crate) fn disk(number: usize) -> Option<&'static Named> {
-    NAMES.get(number)?.get()
+    // SAFETY: it is null, or was leaked for ever.
+    unsafe { NAMES.get(number)?.load(Ordering::Acquire).as_ref() }
 }
 
 pub(crate) fn disks() -> impl Iterator<Item = &'static Named> {
-    NAMES[..COUNT.load(Ordering::Acquire)].iter().filter_map(OnceLock::get)
+    (0..COUNT.load(Ordering::Acquire)).filter_map(disk)
 }
 
 /// Whether there are any.
@@ -83,13 +84,18 @@ pub(crate) fn has_disks() -> bool {
 pub(crate) fn add(named: Named) -> Result<(), Errno> {
     fork::alone(|| {
         let count = COUNT.load(Ordering::Acquire);
-        if NAMES[..count].iter().filter_map(OnceLock::get).any(|known| known.name == named.name) {
+        if disks().any(|known| known.name == named.name) {
             return Err(Errno(libc::EEXIST));
         }
-        NAMES.get(count).ok_or(Errno(libc::ENOSPC))?.set(named).map_err(|_| Errno(libc::EEXIST))?;
+        let place = NAMES.get(count).ok_or(Errno(libc::ENOSPC))?;
+        if count == 0 {
+            // Before there is anything that a child would have to know of.
+            fork::watch();
+        }
+        // A child that is forked meanwhile has it or does not: where it has no count of it, another takes its place.
+        place.store(Box::into_raw(Box::new(named)), Ordering::Release);
         COUNT.store(count + 1, Ordering::Release);
         if count == 0 {
-            fork::watch();
             signals::catch_faults();
         }
         Ok(())

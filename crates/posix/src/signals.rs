@@ -268,8 +268,8 @@ fn known(signal: c_int) -> Option<&'static Known> {
 /// From now on, memory may be missing.
 pub(crate) fn catch_faults() {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // A program may have been started with it ignored.
-        if let Some(action) = current(signal) {
+        // A program may have been started with it ignored; a child has what its parent had.
+        if let Some(action) = current(signal).filter(|action| !is_caught(action.sa_sigaction)) {
             set(signal, &KNOWN[signal as usize], action, null_mut());
         }
     }

@@ -29,6 +29,7 @@
 static const char *name, *path;
 static sem_t is_begun, goes_on;
 static int listener, connection = -1, disk;
+static char before[NUMBERS];
 
 /* Lets one in, and does not answer until somebody wants it to: then it is gone. */
 static void *serves(void *argument)
@@ -75,12 +76,35 @@ static void is_well(pid_t child)
 	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* A child has nothing of a connection that is made when it is, and is not kept from making its own. */
+/* Such as an allocator has, which is linked to the program: its handlers are called before the library's, and come
+ * after them in the child. */
+static pthread_mutex_t allocator = PTHREAD_MUTEX_INITIALIZER;
+extern void *__libc_malloc(size_t size);
+
+void *malloc(size_t size)
+{
+	pthread_mutex_lock(&allocator);
+	void *memory = __libc_malloc(size);
+	pthread_mutex_unlock(&allocator);
+	return memory;
+}
+
+static void locks_allocator(void)
+{
+	pthread_mutex_lock(&allocator);
+}
+
+static void unlocks_allocator(void)
+{
+	pthread_mutex_unlock(&allocator);
+}
+
+/* A child has nothing of a connection that is made when it is, and is not kept from making its own. The fork does not
+ * wait for it: the server answers after that. */
 static void forks_while_another_connects(void)
 {
-	static char before[NUMBERS], after[NUMBERS];
-	find_descriptors(before);
-	CHECK(sem_wait(&is_begun) == 0 && sem_post(&goes_on) == 0);
+	static char after[NUMBERS];
+	CHECK(sem_wait(&is_begun) == 0);
 	pid_t child = fork();
 	if (child == 0) {
 		alarm(60);
@@ -90,18 +114,19 @@ static void forks_while_another_connects(void)
 		CHECK(open(name, O_RDWR) == -1);
 		_exit(0);
 	}
+	CHECK(child > 0 && sem_post(&goes_on) == 0);
 	is_well(child);
 }
 
 /* A number that the library has for a moment is free after that. */
 static void takes_a_number_while_another_connects(pthread_t other)
 {
-	struct stat before, after;
-	CHECK(fstat(listener, &before) == 0);
+	struct stat theirs, after;
+	CHECK(fstat(listener, &theirs) == 0);
 	CHECK(sem_wait(&is_begun) == 0 && sem_post(&goes_on) == 0);
 	CHECK(dup2(listener, 50) == 50);
 	CHECK(pthread_join(other, NULL) == 0);
-	CHECK(fstat(50, &after) == 0 && before.st_ino == after.st_ino && close(50) == 0);
+	CHECK(fstat(50, &after) == 0 && theirs.st_ino == after.st_ino && close(50) == 0);
 }
 
 static void connects(const char *what)
@@ -112,6 +137,7 @@ static void connects(const char *what)
 	listener = socket(AF_UNIX, SOCK_STREAM, 0);
 	CHECK(listener >= 0 && bind(listener, (void *)&address, sizeof address) == 0 && listen(listener, 8) == 0);
 	CHECK(pthread_create(&server, NULL, serves, NULL) == 0);
+	find_descriptors(before);
 	CHECK(pthread_create(&other, NULL, opens, NULL) == 0);
 	if (strcmp(what, "connects") == 0) {
 		forks_while_another_connects();
@@ -242,6 +268,8 @@ int main(int count, char **words)
 {
 	CHECK(count == 4);
 	name = words[1], path = words[3];
+	alarm(120);
+	CHECK(pthread_atfork(locks_allocator, unlocks_allocator, unlocks_allocator) == 0);
 	CHECK(sem_init(&is_begun, 0, 0) == 0 && sem_init(&goes_on, 0, 0) == 0);
 	if (strcmp(words[2], "reads") == 0)
 		forks_while_another_reads();

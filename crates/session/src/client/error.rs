@@ -161,7 +161,10 @@ fn all_in_use(queues: u16) -> String {
 
 impl From<SessionError> for io::Error {
     /// Such an error is printed by itself, wherever a disk's may be: it says all.
+    /// Its kind says whether there is not enough of something.
     fn from(error: SessionError) -> Self {
-        Self::other(explain(&error))
+        let is_shortage = error.is_own_shortage() || matches!(error, SessionError::NoQueue { .. });
+        let kind = if is_shortage { io::ErrorKind::OutOfMemory } else { io::ErrorKind::Other };
+        Self::new(kind, explain(&error))
     }
 }
