@@ -22,8 +22,20 @@ impl EventFd {
 
     /// Makes the event readable.
     pub fn ring(&self) {
-        // The only failure of a non-blocking eventfd is a counter that is full, and then it is readable already.
-        let _ = retry_on_intr(|| write(&self.descriptor, &1u64.to_ne_bytes()));
+        // What fails is heard of where it is waited for.
+        let _ = self.try_ring();
+    }
+
+    /// The same, for one who does not wait for the event.
+    ///
+    /// # Errors
+    /// When the descriptor is closed, or another file's: a program may close what a library in it has.
+    pub fn try_ring(&self) -> io::Result<()> {
+        match retry_on_intr(|| write(&self.descriptor, &1u64.to_ne_bytes())) {
+            // The only failure of a non-blocking eventfd is a counter that is full, and then it is readable already.
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// How often it was rung since it was last taken; zero when it was not. Afterwards it is no longer readable. Does

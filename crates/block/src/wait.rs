@@ -31,14 +31,18 @@ pub fn wait_ready(descriptors: &mut [PollFd<'_>], timeout: Option<Duration>) -> 
 /// Waits until `own` or one of `events` is readable, `timeout` has passed (`None`: for ever) or a signal came.
 ///
 /// # Errors
-/// When the system refuses to wait.
+/// When the system refuses to wait. EBADF: one of them is not open, as a program may close what a library in it has.
 pub fn wait_readable(
     own: Option<BorrowedFd<'_>>,
     events: &[BorrowedFd<'_>],
     timeout: Option<Duration>,
 ) -> io::Result<Woken> {
     let woken = |fds: &mut [PollFd<'_>]| {
-        Ok(match ready_count(fds, timeout)? {
+        let count = ready_count(fds, timeout)?;
+        if fds.iter().any(|fd| fd.revents().contains(PollFlags::NVAL)) {
+            return Err(Errno::BADF.into());
+        }
+        Ok(match count {
             Some(0) => Woken::Late,
             Some(_) if own.is_some() && !fds[0].revents().is_empty() => Woken::Own,
             _ => Woken::Other,

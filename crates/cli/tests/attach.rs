@@ -589,6 +589,30 @@ fn what_a_thread_is_in_the_middle_of_is_nothing_to_a_child_and_to_other_threads(
     }
 }
 
+/// A daemon closes what it did not open, past libc: the disk is lost to it, and nothing waits for it.
+#[test]
+fn a_program_that_closes_the_librarys_descriptors_past_libc_has_lost_the_disk() {
+    let program = "import ctypes, os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
+disk = os.open('/disk', os.O_RDWR)
+os.pread(disk, 4096, 0)
+assert ctypes.CDLL('libc.so.6').syscall(436, disk + 1, ctypes.c_uint(-1), 0) == 0
+def is_lost(call, *arguments):
+    try: call(disk, *arguments)
+    except OSError as error:
+        assert error.errno == 5, error
+        return True
+# For as long as the server looks by itself, it needs no descriptor.
+while not is_lost(os.pread, 4096, 4 << 20): time.sleep(0.1)
+assert is_lost(os.pread, 4096, 4 << 20) and is_lost(os.fsync)
+os.kill(os.getpid(), signal.SIGTERM)";
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 38);
+    let outcome =
+        run_without_leftovers(&mut on_disk(&disk, ["timeout", "-s", "KILL", "60", "/usr/bin/python3", "-c", program]));
+    assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
+}
+
 /// What waits for a server that does nothing ends when the program is asked to, and the handler runs.
 #[test]
 fn a_program_that_is_asked_to_end_does_not_wait_for_a_server_that_hangs() {

@@ -86,6 +86,13 @@ enum Ended {
     Dropped,
     /// The connection is at its end, or of no use.
     Lost(Option<SessionError>),
+    /// The program that this is in has closed the session's descriptors.
+    Closed,
+}
+
+/// Whether what one of these was is no longer open. Waiting for it would end at once, time and again.
+fn is_one_closed(fds: &[PollFd<'_>]) -> bool {
+    fds.iter().any(|fd| fd.revents().contains(PollFlags::NVAL))
 }
 
 fn keep(link: &Link) {
@@ -93,7 +100,16 @@ fn keep(link: &Link) {
     let mut lasted = true;
     while let Some(connection) = link.connection() {
         let (since, before) = (Instant::now(), link.completed());
-        let Ended::Lost(error) = watch(link, &connection) else { return };
+        let error = match watch(link, &connection) {
+            Ended::Dropped => return,
+            Ended::Lost(error) => error,
+            Ended::Closed => {
+                // Its number may be another file's by now, and is not to be closed.
+                std::mem::forget(connection);
+                let error = Errno::BADF.into();
+                return link.end(explain(&SessionError::Os { socket: Arc::clone(&link.name), error }).into());
+            }
+        };
         link.free_kicks();
         drop(connection);
         lasted |= since.elapsed() >= LASTED || link.completed() != before;
@@ -115,7 +131,7 @@ fn free_until_the_end(link: &Link) {
         let mut fds = [PollFd::new(&*link.stop, PollFlags::IN), PollFd::new(&**ending, PollFlags::IN)];
         let timeout = is_ending.then_some(LOOK).and_then(|look| Timespec::try_from(look).ok());
         let fds = &mut fds[..if is_ending { 1 } else { 2 }];
-        if poll(fds, timeout.as_ref()).is_ok_and(|_| !fds[0].revents().is_empty()) {
+        if poll(fds, timeout.as_ref()).is_ok_and(|_| !fds[0].revents().is_empty() || is_one_closed(fds)) {
             return;
         }
         link.free_kicks();
@@ -151,6 +167,9 @@ fn watch(link: &Link, connection: &Connection) -> Ended {
                 return Ended::Lost(Some(SessionError::Os { socket, error: errno.into() }));
             }
             Ok(_) => {}
+        }
+        if is_one_closed(&fds) {
+            return Ended::Closed;
         }
         if !fds[0].revents().is_empty() {
             return Ended::Dropped;

@@ -38,6 +38,9 @@ pub(super) struct SessionQueue {
     broken: bool,
     /// The session has ended.
     over: bool,
+    /// The program that this is in has closed the queue's descriptors: their numbers may be other files' by now, and
+    /// the queue is at its end.
+    closed: bool,
     // Last: it may be the last that keeps the session.
     keeper: Arc<Keeper>,
 }
@@ -60,6 +63,7 @@ impl SessionQueue {
             submitted: 0,
             broken: false,
             over: false,
+            closed: false,
             vring,
             keeper: Arc::clone(keeper),
         }
@@ -68,6 +72,7 @@ impl SessionQueue {
     /// Whether a reap has something to do. Reads shared memory at most twice.
     fn is_ready(&self) -> bool {
         self.submitted > 0
+            || (self.closed && !self.over)
             || (!self.broken && self.transfers.ring.has_used())
             || self.vring.epoch.load(Ordering::Acquire) != self.epoch
     }
@@ -80,8 +85,20 @@ impl SessionQueue {
         came || self.is_ready()
     }
 
+    /// Tells the server that there is something for it.
+    fn kick(&mut self) {
+        self.closed |= self.kick.try_ring().is_err();
+    }
+
     /// Hears what happened to the session.
     fn follow(&mut self, completions: &mut Vec<Completion>) {
+        if self.closed {
+            self.broken = true;
+            if !std::mem::replace(&mut self.over, true) {
+                self.transfers.fail(ENDED, completions);
+            }
+            return;
+        }
         let epoch = self.vring.epoch.load(Ordering::Acquire);
         if epoch != self.epoch {
             self.follow_news(epoch, completions);
@@ -106,7 +123,7 @@ impl SessionQueue {
             self.broken = false;
             self.event.asked.set(Asked::Nothing);
             let _ = self.transfers.ring.publish();
-            self.kick.ring();
+            self.kick();
         }
         if news.ended {
             self.over = true;
@@ -126,7 +143,7 @@ impl SessionQueue {
             return;
         }
         if self.transfers.pump(completions) && self.transfers.ring.publish() {
-            self.kick.ring();
+            self.kick();
         }
     }
 
@@ -210,9 +227,9 @@ impl Queue for SessionQueue {
         self.submitted = self.ended.len();
         self.vring.in_flight.store(self.transfers.in_flight(), Ordering::Relaxed);
         if self.transfers.ring.publish() {
-            self.kick.ring();
+            self.kick();
         }
-        if self.submitted > 0 {
+        if self.submitted > 0 && !self.closed {
             self.event.ring(&self.vring.call);
         }
         Ok(())
@@ -269,7 +286,14 @@ impl Queue for SessionQueue {
         if looks && self.look() {
             return Ok(());
         }
-        let woken = self.sleep(events, timeout)?;
+        let woken = match self.sleep(events, timeout) {
+            Ok(woken) => woken,
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
+                self.closed = true;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         if woken == Woken::Own {
             self.event.came();
             // Whether it came from the server or from the session.
