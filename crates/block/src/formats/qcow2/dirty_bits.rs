@@ -19,6 +19,7 @@ const PAGE_BITS: u64 = PAGE_WORDS * 64;
 
 pub(super) struct DirtyBits {
     granularity_bits: u32,
+    size_bytes: u64,
     /// Its bits.
     count: u64,
     pages: Box<[OnceLock<Box<[AtomicU64]>>]>,
@@ -37,7 +38,7 @@ impl DirtyBits {
         }
         let count = size_bytes.div_ceil(1 << granularity_bits);
         let pages = (0..count.div_ceil(PAGE_BITS)).map(|_| OnceLock::new()).collect();
-        Self { granularity_bits, count, pages }
+        Self { granularity_bits, size_bytes, count, pages }
     }
 
     /// Says that a range is about to be written.
@@ -72,9 +73,8 @@ impl DirtyBits {
                 let first = page * PAGE_BITS;
                 let word = |index: usize| words.get(index).map_or(0, |word| word.load(Ordering::Relaxed));
                 if let Some(run) = run_of(word, bit - first..end - first) {
-                    return Some(
-                        (first + run.start) << self.granularity_bits..(first + run.end) << self.granularity_bits,
-                    );
+                    let end = (first + run.end) << self.granularity_bits;
+                    return Some((first + run.start) << self.granularity_bits..end.min(self.size_bytes));
                 }
             }
             bit = end;
@@ -118,5 +118,9 @@ mod tests {
         let bits = DirtyBits::bounded(1 << 40, 9, 1 << 20);
         bits.mark((5 << 20) + 512, 512);
         assert!(runs(&bits).iter().eq([&(5 << 20..6 << 20)]));
+        // Nor is anything found behind the end, which is in the middle of what a bit stands for.
+        let bits = DirtyBits::bounded((1 << 20) + 512, 9, 8);
+        bits.mark(1 << 20, 512);
+        assert!(runs(&bits).iter().eq([&(1 << 20..(1 << 20) + 512)]));
     }
 }

@@ -19,7 +19,9 @@ pub(super) struct KeptBitmaps {
 #[derive(Debug)]
 enum State {
     Untouched,
-    /// These are in use, by us; each with where its entry lies.
+    /// These are to be marked, each with where its entry lies. Some are, if that failed.
+    Found(Vec<(Bitmap, u64)>),
+    /// These are in use, by us.
     InUse(Vec<(Bitmap, u64)>),
     Stored,
 }
@@ -51,16 +53,17 @@ impl KeptBitmaps {
     /// # Errors
     /// When the image cannot be read or written. Nothing may be changed then.
     pub(super) fn begin(&mut self, file: &ImageFile) -> io::Result<()> {
-        if !matches!(self.state, State::Untouched) {
-            return Ok(());
+        if matches!(self.state, State::Untouched) {
+            let mut kept = bitmaps::bitmaps(file, &self.header)?;
+            kept.retain(|(bitmap, _)| is_kept(bitmap));
+            self.state = State::Found(kept);
         }
-        let mut kept = bitmaps::bitmaps(file, &self.header)?;
-        kept.retain(|(bitmap, _)| is_kept(bitmap));
-        for (bitmap, at) in &kept {
+        let State::Found(kept) = &mut self.state else { return Ok(()) };
+        for (bitmap, at) in &*kept {
             file.write(&(bitmap.flags | IN_USE).to_be_bytes(), at + FLAGS_AT as u64)?;
         }
         file.barrier()?;
-        self.state = State::InUse(kept);
+        self.state = State::InUse(std::mem::take(kept));
         Ok(())
     }
 
@@ -69,7 +72,8 @@ impl KeptBitmaps {
     /// # Errors
     /// When the image has no room for it, or cannot be read or written. Then they stay marked.
     pub(super) fn end(&mut self, metadata: &mut Metadata, dirty: &DirtyBits) -> io::Result<()> {
-        let State::InUse(kept) = std::mem::replace(&mut self.state, State::Stored) else { return Ok(()) };
+        let state = std::mem::replace(&mut self.state, State::Stored);
+        let (State::Found(kept) | State::InUse(kept)) = state else { return Ok(()) };
         metadata.store_bitmaps(kept.iter().filter(|(bitmap, _)| is_usable(bitmap, &self.header)), dirty)
     }
 }

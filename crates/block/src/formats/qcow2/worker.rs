@@ -272,7 +272,9 @@ impl<'a> Working<'a> {
                 Err(error) if !matches!(job.task, Task::Read { .. }) => Err(error),
                 _ => self.perform_one(job),
             };
-            if result == Err(RequestError::Os(libc::ENOSPC)) && self.settle(false).is_ok() {
+            // Settling lets queues write by themselves: not before bitmaps are marked.
+            let may_retry = changes && checked.is_ok();
+            if may_retry && result == Err(RequestError::Os(libc::ENOSPC)) && self.settle(false).is_ok() {
                 // What was discarded may be all that is left.
                 self.free_gone();
                 result = self.perform_one(job);

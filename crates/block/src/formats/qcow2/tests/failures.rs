@@ -272,6 +272,40 @@ fn reads_go_on_while_changes_wait_for_the_check() {
     assert!(completions.iter().all(|completion| completion.result == Ok(())), "{completions:?}");
 }
 
+/// Whichever of their flags' writes fails, nothing is written meanwhile, and they are kept up to date afterwards.
+#[test]
+fn nothing_is_written_before_bitmaps_are_marked() {
+    for (failing, is_full, error) in
+        [(1, true, libc::ENOSPC), (2, true, libc::ENOSPC), (1, false, libc::EIO), (2, false, libc::EIO)]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let path = new(directory.path(), DISK_BYTES, CLUSTER);
+        User::of(&path).write(0, CLUSTER, 7).unwrap();
+        ["one", "two"].iter().for_each(|name| qemu_img(&["bitmap", "--add", text(&path), name]));
+        let flags = || {
+            let output = Command::new("qemu-img").args(["info", "-U", "--output=json"]).arg(&path).output().unwrap();
+            let info = String::from_utf8(output.stdout).unwrap();
+            ["in-use", "auto"].map(|flag| info.matches(&format!("\"{flag}\"")).count())
+        };
+        for is_written in [false, true] {
+            let mut user = User::of(&path);
+            user.failures().is_full.store(is_full, Ordering::SeqCst);
+            user.failures().fails_in.store(failing, Ordering::SeqCst);
+            assert_eq!(user.write(0, CLUSTER, 8), Err(RequestError::Os(error)), "write {failing} fails");
+            assert!(!user.disk.worker.image().may_write_in_place.load(Ordering::SeqCst));
+            user.failures().is_full.store(false, Ordering::SeqCst);
+            assert_eq!(user.read(0, CLUSTER).unwrap()[..2], [7, 7]);
+            if is_written {
+                user.write(0, CLUSTER, 8).unwrap();
+                assert_eq!(flags(), [2, 2]);
+            }
+            drop(user);
+            assert_eq!(flags(), [0, 2], "write {failing} failed, {is_full}, {is_written}");
+        }
+        qemu_img(&["check", "-q", text(&path)]);
+    }
+}
+
 /// What a block of 512 bytes may hold.
 type Possible = Vec<u8>;
 

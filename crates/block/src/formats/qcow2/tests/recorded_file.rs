@@ -34,7 +34,7 @@ pub(in super::super) struct RecordedFile {
 /// Which calls fail.
 #[derive(Debug, Default)]
 pub(in super::super) struct Failures {
-    /// The so manyth write; 0 is none.
+    /// The so manyth write, by lack of room on a full file system; 0 is none.
     pub(in super::super) fails_in: AtomicU64,
     /// No write finds storage that has none.
     pub(in super::super) is_full: AtomicBool,
@@ -90,8 +90,8 @@ impl RecordedFile {
         let is_hole =
             || seek(&self.file, SeekFrom::Data(offset)).map_or(true, |data| data >= offset + bytes.len() as u64);
         match (left, self.failures.is_full.load(Ordering::SeqCst)) {
-            (1, _) => Err(Errno::IO.into()),
-            (_, true) if is_hole() => Err(Errno::NOSPC.into()),
+            (1, false) => Err(Errno::IO.into()),
+            (left, true) if left == 1 || is_hole() => Err(Errno::NOSPC.into()),
             _ => Ok(()),
         }
     }
