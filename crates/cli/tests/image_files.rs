@@ -375,7 +375,7 @@ fn bad_images_are_one_sentence_and_leave_nothing() {
     image(&yard, ["create", "x.qcow2", "8000000T"]).failed(1, &["not possible"]);
     image(&yard, ["create", "x.img", "9E"]).failed(1, &["x.img", "File too large"]);
     image(&yard, ["create", "x.img", "-o", "size=5M", "1M"]).failed(2, &["contradict"]);
-    image(&yard, ["create", "x.vmdk", "1G"]).failed(2, &["VMDK"]);
+    image(&yard, ["create", "x.qed", "1G"]).failed(2, &["QED"]);
     assert_eq!(yard.names(), names);
 }
 
