@@ -92,7 +92,7 @@ fn headers_of_qcow2_that_cannot_be() {
         fs::write(yard.path("bad.qcow2"), &good[..length]).unwrap();
         commands(&yard, "bad.qcow2", Badly, &[1]);
     }
-    let cases: [(&str, usize, &[u8]); 20] = [
+    let cases: [(&str, usize, &[u8]); 19] = [
         ("no qcow2", 0, b"QFI\0"),
         ("version 0", 4, &[0; 4]),
         ("a version to come", 4, &[0, 0, 0, 9]),
@@ -103,7 +103,6 @@ fn headers_of_qcow2_that_cannot_be() {
         ("clusters of 2^63", 20, &[0, 0, 0, 63]),
         ("all the bytes there are", 24, &[0xff; 8]),
         ("2^57 bytes", 24, &[2, 0, 0, 0, 0, 0, 0, 0]),
-        ("a secret", 32, &[0, 0, 0, 1]),
         ("a vast L1 table", 36, &[0xff; 4]),
         ("an L1 table behind the end", 40, &[0, 0, 1, 0, 0, 0, 0, 0]),
         ("an L1 table nowhere", 40, &[0; 8]),
