@@ -9,7 +9,7 @@ mod program;
 mod users;
 
 use anyhow::{Context, Result};
-use blockyard_block::{Disk, ReplacementFile, RequestError, private_directory};
+use blockyard_block::{Disk, EventFd, ReplacementFile, RequestError, private_directory};
 use blockyard_session::server::{Export, Server, ServerOptions, Session, SessionStatistics};
 pub use program::{ProgramError, find_program};
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use tempfile::TempDir;
 use users::Listeners;
 
@@ -65,6 +65,8 @@ pub struct Attached {
     pub disk: Arc<dyn Disk>,
     /// Nobody else changes it meanwhile: what a program reads next may be read before it asks.
     pub is_alone: bool,
+    /// Another process serves it, which may hang: there is nothing to be closed here, and it is not waited for.
+    pub is_elsewhere: bool,
 }
 
 /// What disks look like to programs.
@@ -101,12 +103,16 @@ pub enum NameError {
     TooMany,
 }
 
-/// Disks that are served to programs. What the programs hear of them when it is dropped is their end (EIO).
+/// Disks that are served to programs, until [`Attachment::end`].
 pub struct Attachment {
     directory: TempDir,
     environment: Vec<(&'static str, OsString)>,
     /// Those of each disk.
     sessions: Vec<Arc<Sessions>>,
+    /// Of the disks that are closed in the end: they have these, but for what sessions have.
+    listeners: Vec<JoinHandle<()>>,
+    /// Ends them, once it is rung.
+    is_over: Arc<EventFd>,
 }
 
 /// Writes that failed, and of which no program was told: it had not waited for them, and ended before it asked.
@@ -125,6 +131,8 @@ struct Sessions {
     ended: Mutex<SessionStatistics>,
     /// What its processes share, if nobody else changes it.
     page: Option<Page>,
+    /// Another process serves it.
+    is_elsewhere: bool,
 }
 
 /// What the processes of a disk share.
@@ -165,6 +173,15 @@ impl Sessions {
             let running = self.running().clone();
             running.iter().for_each(|session| session.settle());
         }
+    }
+
+    /// Ends them, whatever their processes do. Nothing of them touches the disk afterwards.
+    fn end(&self) {
+        let running = self.running().clone();
+        running.iter().for_each(|session| session.revoke());
+        running.iter().for_each(|session| {
+            session.wait();
+        });
     }
 
     /// Those that are not over.
@@ -249,20 +266,21 @@ impl Attachment {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let serving = ServerOptions { threads, descriptors, ..ServerOptions::default() };
         let server = Arc::new(Server::start(&serving).context("starting I/O threads")?);
-        let mut sessions = Vec::new();
+        let is_over = Arc::new(EventFd::new().context("making an eventfd")?);
+        let (mut sessions, mut listening) = (Vec::new(), Vec::new());
         let mut lines = OsString::new();
-        for (index, Attached { name, disk, is_alone }) in disks.into_iter().enumerate() {
+        for (index, Attached { name, disk, is_alone, is_elsewhere }) in disks.into_iter().enumerate() {
             let socket = directory.path().join(index.to_string());
             let listener = |socket: &Path| UnixListener::bind(socket).context("making a socket");
             let users = is_alone.then(|| listener(&socket.with_extension("users"))).transpose()?;
-            let listeners = Listeners { sessions: listener(&socket)?, users };
+            let listeners = Listeners { sessions: listener(&socket)?, users, is_over: Arc::clone(&is_over) };
             // What programs lock of the disk, they lock there (crates/posix/src/locks.rs), and count there who changes
             // it (crates/posix/src/writers.rs).
             File::create_new(socket.with_extension("flock")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
             let page = is_alone.then(|| Page::new(shared)).transpose().context("making a file")?;
             let (running, ended) = Default::default();
-            let of_disk = Arc::new(Sessions { name: name.clone(), running, ended, page });
+            let of_disk = Arc::new(Sessions { name: name.clone(), running, ended, page, is_elsewhere });
             sessions.push(Arc::clone(&of_disk));
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
@@ -272,7 +290,9 @@ impl Attachment {
             // Who cannot be served sees the stream's end, and says so.
             let serve = move |stream| server.attach(stream, export.clone()).ok();
             let listen = move || listeners.listen(&of_disk, serve);
-            thread::Builder::new().name("attach".to_owned()).spawn(listen).context("starting a thread")?;
+            let thread = thread::Builder::new().name("attach".to_owned()).spawn(listen);
+            let thread = thread.context("starting a thread")?;
+            listening.extend((!is_elsewhere).then_some(thread));
         }
         let mut preload = library.into_os_string();
         if let Some(others) = env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
@@ -284,7 +304,7 @@ impl Attachment {
             environment.push((LOOKS, "file".into()));
         }
         environment.extend(options.aio_max.map(|count| (AIO_MAX, count.to_string().into())));
-        Ok(Self { directory, environment, sessions })
+        Ok(Self { directory, environment, sessions, listeners: listening, is_over })
     }
 
     /// What a program's environment has to say.
@@ -317,12 +337,30 @@ impl Attachment {
         thread::Builder::new().name("attach".to_owned()).spawn(settle).map(drop)
     }
 
-    /// Removes what lies in the file system.
+    /// Removes what lies in the file system, and calls `then` when the disks are closed: as far as nobody else holds
+    /// them. Programs that still run hear of an error (EIO).
     ///
     /// # Errors
-    /// When something stays.
-    pub fn end(self) -> std::io::Result<()> {
-        self.directory.close()
+    /// When something stays, or the system refuses a thread.
+    pub fn end(self, then: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        let Self { directory, sessions, listeners, is_over, .. } = self;
+        // Nobody comes any more, and who does finds nothing.
+        let removed = directory.close();
+        let close = move || {
+            is_over.ring();
+            let here = || sessions.iter().filter(|sessions| !sessions.is_elsewhere);
+            // A listener may be waiting for a session.
+            here().for_each(|sessions| sessions.end());
+            for listener in listeners {
+                // What a thread had that panicked is gone, too.
+                let _ = listener.join();
+            }
+            // They had let somebody in meanwhile, perhaps.
+            here().for_each(|sessions| sessions.end());
+            then();
+        };
+        thread::Builder::new().name("attach".to_owned()).spawn(close)?;
+        removed
     }
 }
 

@@ -6,6 +6,7 @@
 //! and all is done that was not waited for.
 
 use crate::Sessions;
+use blockyard_block::EventFd;
 use blockyard_session::server::Session;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -35,18 +36,23 @@ pub(crate) struct Listeners {
     pub(crate) sessions: UnixListener,
     /// To say whether they use it, if anybody wants to know.
     pub(crate) users: Option<UnixListener>,
+    /// Nobody is let in any more, from when it is readable.
+    pub(crate) is_over: Arc<EventFd>,
 }
 
 impl Listeners {
-    /// Lets processes in, and hears them, for ever: `serve` gives one a session. A process has its session before it is
-    /// a user, and so it is known here.
+    /// Lets processes in, and hears them, until it is over: `serve` gives one a session. A process has its session
+    /// before it is a user, and so it is known here.
     pub(crate) fn listen(&self, sessions: &Sessions, serve: impl Fn(UnixStream) -> Option<Session>) {
         let mut users: Vec<User> = Vec::new();
         loop {
-            let Ok(Ready { session, user, heard }) = self.wait(&users) else {
+            let Ok(Ready { is_over, session, user, heard }) = self.wait(&users) else {
                 thread::sleep(PAUSE);
                 continue;
             };
+            if is_over {
+                return;
+            }
             // From the last on, as one that is gone is taken out.
             heard.iter().rev().for_each(|&index| hear(&mut users, index, sessions));
             if !heard.is_empty() && users.iter().filter(|user| user.uses).count() < 2 {
@@ -66,18 +72,20 @@ impl Listeners {
         let readable = |file| PollFd::from_borrowed_fd(file, PollFlags::IN);
         let listeners = [Some(&self.sessions), self.users.as_ref()].into_iter().flatten().map(UnixListener::as_fd);
         let streams = users.iter().map(|user| user.stream.as_fd());
-        let mut all: Vec<_> = listeners.chain(streams).map(readable).collect();
+        let is_over = [self.is_over.as_fd()].into_iter();
+        let mut all: Vec<_> = is_over.chain(listeners).chain(streams).map(readable).collect();
         poll(&mut all, None)?;
         let mut ready = all.iter().map(|one| !one.revents().is_empty());
         let mut is_next = || ready.next().unwrap_or(false);
-        let (session, user) = (is_next(), self.users.is_some() && is_next());
+        let (is_over, session, user) = (is_next(), is_next(), self.users.is_some() && is_next());
         let heard = ready.enumerate().filter(|(_, is_ready)| *is_ready).map(|(index, _)| index).collect();
-        Ok(Ready { session, user, heard })
+        Ok(Ready { is_over, session, user, heard })
     }
 }
 
 /// Who comes, for a session or to say whether it uses the disk, and which users say something.
 struct Ready {
+    is_over: bool,
     session: bool,
     user: bool,
     heard: Vec<usize>,

@@ -120,7 +120,8 @@ pub fn run(args: &AttachArgs) -> Result<()> {
             Some(file) => file.file().metadata().is_ok_and(|metadata| metadata.is_file()),
             None => opened.session.is_none(),
         };
-        attached.push(Attached { name: pair[1].clone(), disk: Arc::clone(&opened.disk) as Arc<dyn Disk>, is_alone });
+        let (name, disk) = (pair[1].clone(), Arc::clone(&opened.disk) as Arc<dyn Disk>);
+        attached.push(Attached { name, disk, is_alone, is_elsewhere: opened.session.is_some() });
     }
     let looks = match args.looks {
         LooksArg::Device => Looks::Device,
@@ -137,12 +138,20 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     raise_descriptor_limit();
     let mut child = child.with_context(|| format!("cannot start {}", shown(&program))).map_err(not_executable)?;
     let status = wait(&mut child, signals)?;
-    let hurry = settle(&attachment)?;
+    let settle = |then: Box<dyn FnOnce() + Send>| attachment.settle(then).context("starting a thread");
+    let hurry = unless_hurried(settle, "what was written last is not on the disk")?;
     if args.stats {
         tell_statistics(&attachment);
     }
     let has_lost = hurry.is_none() && tell_of_failures(&attachment);
-    attachment.end().context("removing a directory")?;
+    let hurry = match hurry {
+        // What is not in the disk yet need not be.
+        Some(_) => attachment.end(|| ()).map(|()| hurry).context("removing a directory"),
+        None => {
+            let end = |then: Box<dyn FnOnce() + Send>| attachment.end(then).context("removing a directory");
+            unless_hurried(end, "the disk is not closed, so bitmaps in it may stay in use")
+        }
+    }?;
     if let Some(signal) = hurry {
         return Err(Verdict::of_signal(signal as u32).into());
     }
@@ -177,16 +186,19 @@ fn wait(child: &mut Child, mut signals: Signals) -> Result<ExitStatus> {
     status
 }
 
-/// Waits until all is done that programs have written, or for the signal of somebody who does not want to: the disk may
-/// be slow.
-fn settle(attachment: &Attachment) -> Result<Option<i32>> {
+/// Waits until what is begun here is done, which calls what it is given then, or for the signal of somebody who does
+/// not want to, and hears what is lost: the disk may be slow.
+fn unless_hurried(
+    begin: impl FnOnce(Box<dyn FnOnce() + Send>) -> Result<()>,
+    what_is_lost: &str,
+) -> Result<Option<i32>> {
     // What came before was the program's.
     let mut signals = Signals::new(heeded()).context("catching signals")?;
     let handle = signals.handle();
-    attachment.settle(move || handle.close()).context("starting a thread")?;
+    begin(Box::new(move || handle.close()))?;
     let hurry = signals.forever().next();
     if hurry.is_some() {
-        terminal::tell("what was written last is not on the disk");
+        terminal::tell(what_is_lost);
     }
     Ok(hurry)
 }

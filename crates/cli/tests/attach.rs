@@ -740,6 +740,33 @@ fn processes_lock_a_disk_as_they_do_a_file() {
     assert_eq!(outcome.stdout, "taken\nfree\nlocked\nfirst\nsecond\n", "{outcome:#?}");
 }
 
+/// Whoever still has the disk then is not waited for.
+#[test]
+fn an_image_is_closed_when_the_program_ends() {
+    let yard = Yard::new();
+    let path = yard.path("a.qcow2");
+    let qemu_img = |words: &[&str]| run(piped(Command::new("qemu-img").args(words).arg(&path))).succeeded();
+    run(piped(Command::new("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&path).arg("64M"))).succeeded();
+    run(piped(Command::new("qemu-img").args(["bitmap", "--add"]).arg(&path).arg("one"))).succeeded();
+    let program = "import os
+attach, disk, (ready, begun) = os.getppid(), os.open('/disk', os.O_RDWR), os.pipe()
+if os.fork() == 0:
+    os.pwrite(disk, b'y' * 4096, 32 << 20)
+    os.write(begun, b'b')
+    while os.path.exists(f'/proc/{attach}'): os.sched_yield()
+    os._exit(0)
+assert os.read(ready, 1) == b'b'
+os.pwrite(disk, b'x' * 99999, 0)";
+    for _ in 0..2 {
+        run(&mut on_disk(&path, ["/usr/bin/python3", "-c", program])).succeeded();
+        // Nor is a cluster leaked.
+        qemu_img(&["check", "-q"]);
+        let info = qemu_img(&["info", "--output=json"]).json();
+        let flags = &info["format-specific"]["data"]["bitmaps"][0]["flags"];
+        assert_eq!(flags.as_array().unwrap(), &["auto"], "{info}");
+    }
+}
+
 /// It locks what it opens, byte by byte, for itself and against others.
 #[test]
 fn qemu_img_takes_a_disk_for_a_device() {
