@@ -5,8 +5,8 @@
 //! and a [`SectorCipher`] is the key at work. [`EncryptedDisk`] is a disk through one, and [`LuksDisk`] the one that
 //! lies behind its header in a file. qcow2 images have the same header, and sectors of their own numbers.
 //!
-//! Keys are in memory that is not swapped out and in no core ([`KeyFile`]), and wiped when they are not needed any
-//! more.
+//! Passphrases are in memory that is not swapped out and in no core ([`KeyFile`]). What they open, the volume's key, is
+//! in ordinary memory. All are wiped when they are not needed any more.
 
 mod cipher;
 mod disk;
