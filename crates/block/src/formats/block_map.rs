@@ -155,9 +155,7 @@ impl BlockMapDisk {
         options: &FileOptions,
         allowed: &AllowedDirectories,
     ) -> Result<Self, ImageError> {
-        let image = chain::open_in(file, path, format, options, allowed)?;
-        let failed = |source| ImageError::System { action: "start a thread for", path: path.to_owned(), source };
-        Ok(Self { worker: Arc::new(Worker::start(image).map_err(failed)?) })
+        Self::of(chain::open_in(file, path, format, options, allowed)?, path)
     }
 
     /// The same, of an image that is a part of `file` called `name`, and that cannot refer to anything.
@@ -168,8 +166,11 @@ impl BlockMapDisk {
         format: BlockMapFormat,
         options: &FileOptions,
     ) -> Result<Self, ImageError> {
-        let image = chain::open_part(file, name, part, format, options)?;
-        let failed = |source| ImageError::System { action: "start a thread for", path: file.path().to_owned(), source };
+        Self::of(chain::open_part(file, name, part, format, options)?, file.path())
+    }
+
+    fn of(image: image::Image, path: &Path) -> Result<Self, ImageError> {
+        let failed = |source| ImageError::System { action: "start a thread for", path: path.to_owned(), source };
         Ok(Self { worker: Arc::new(Worker::start(image).map_err(failed)?) })
     }
 

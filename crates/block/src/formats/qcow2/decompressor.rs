@@ -2,7 +2,8 @@
 
 use super::entries::Compressed;
 use super::image_tables::ImageTables;
-use flate2::{Decompress, FlushDecompress, Status};
+use crate::formats::inflate;
+use flate2::Decompress;
 use std::io;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
@@ -61,16 +62,7 @@ impl Decompressor {
         // QEMU's have a window of 4 KiB, others' may have the largest.
         let inflate = self.inflate.get_or_insert_with(|| Decompress::new(false));
         inflate.reset(false);
-        let mut status = Ok(Status::Ok);
-        while let (Ok(Status::Ok), true) = (&status, inflate.total_out() < cluster.len() as u64) {
-            let (read, written) = (inflate.total_in(), inflate.total_out());
-            let input = self.packed.get(read as usize..).unwrap_or_default();
-            status = inflate.decompress(input, &mut cluster[written as usize..], FlushDecompress::Finish);
-            if (inflate.total_in(), inflate.total_out()) == (read, written) {
-                break;
-            }
-        }
-        inflate.total_out() == cluster.len() as u64
+        inflate::inflate(inflate, &self.packed, cluster).0 == cluster.len()
     }
 
     /// The same of zstd's.

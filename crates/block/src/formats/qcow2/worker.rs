@@ -19,8 +19,9 @@ use super::image_tables::{Patience, SliceBuffer};
 use super::kept_bitmaps::KeptBitmaps;
 use super::metadata::Metadata;
 use super::pending_check::PendingCheck;
-use super::readers::{ReadJob, Readers};
+use super::readers::ReadJob;
 use crate::formats::inbox::Inbox;
+use crate::formats::readers::Readers;
 use crate::formats::scatter::{Returns, errno_of};
 use crate::{MemoryMap, RequestError, Segment};
 use std::io;
@@ -111,7 +112,7 @@ impl Task {
 #[derive(Debug)]
 pub(super) struct Worker {
     shared: Arc<Shared>,
-    readers: Readers,
+    readers: Readers<ReadJob>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -126,7 +127,7 @@ impl Worker {
         let Opened { image, metadata, unchecked, bitmaps, .. } = opened;
         let image = Arc::new(image);
         let pending = unchecked.map(|unchecked| PendingCheck::start(unchecked, Arc::clone(&image))).transpose()?;
-        let readers = Readers::new(Arc::clone(&image));
+        let readers = Readers::new(Arc::clone(&image), "qcow2-reader");
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let working = Arc::clone(&shared);
         let run = move || Working::new(&working.image, metadata, pending, bitmaps).run(&working.inbox);
