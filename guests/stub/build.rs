@@ -1,7 +1,12 @@
 //! Links the stub where guest-physical addresses never are.
 
+use std::path::PathBuf;
+
 fn main() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/stub.ld");
+    // Asked when it runs: what is compiled in would be wrong once somebody moves the checkout.
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR for build scripts");
+    let script = PathBuf::from(package).join("stub.ld");
+    let script = script.display();
     println!("cargo::rerun-if-changed={script}");
     println!("cargo::rustc-link-arg-bins=-Wl,-T,{script}");
     println!("cargo::rustc-link-arg-bins=-Wl,-z,noexecstack");
