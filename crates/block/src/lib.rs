@@ -180,6 +180,7 @@ pub mod specification;
 #[cfg(test)]
 mod tests;
 mod truncation_guard;
+mod unclosed;
 mod users;
 mod wait;
 mod walk;
@@ -219,6 +220,7 @@ pub use same_file::same_file;
 pub use scheduling::WakeUp;
 pub use second_signal::SecondSignal;
 pub use shared_words::{SharedWords, Word};
+pub use unclosed::hear_of_unclosed;
 pub use users::is_one_user;
 pub use wait::{Woken, wait_readable, wait_ready};
 pub use walk::walk_extents;

@@ -21,7 +21,7 @@ mod table_option;
 mod testvm;
 mod usage;
 
-use blockyard_command_line::{remedies, signals, terminal};
+use blockyard_command_line::{disk, remedies, signals, terminal};
 use command_line::Command;
 use ending::end;
 use std::process::ExitCode;
@@ -33,6 +33,7 @@ static ALLOCATOR: blockyard_block::CountingAllocator = blockyard_block::Counting
 fn main() -> ExitCode {
     terminal::keep_closed();
     remedies::name_options();
+    disk::watch_closing();
     let asked = match usage::parse() {
         Ok(asked) => asked,
         Err(status) => return ExitCode::from(status),
@@ -41,10 +42,11 @@ fn main() -> ExitCode {
         Asked::Command(command) => execute(*command),
         Asked::Verb(verb) => signals::file_size_limit_is_an_error().and_then(|()| image::run_verb(*verb)),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => ExitCode::from(end(&error)),
-    }
+    let status = match done {
+        Ok(()) => 0,
+        Err(error) => end(&error),
+    };
+    ExitCode::from(disk::exit_status(status))
 }
 
 fn execute(command: Command) -> anyhow::Result<()> {

@@ -42,7 +42,7 @@ pub fn run_child(args: &ChildArgs) -> Result<()> {
 /// is said either.
 fn finished(done: Result<()>) -> Result<()> {
     if !Screen::flush() {
-        process::exit(i32::from(done.is_err()));
+        process::exit(disk::exit_status(done.is_err().into()).into());
     }
     done
 }

@@ -238,7 +238,7 @@ impl Qcow2Disk {
     }
 
     fn on(opened: Opened, path: &Path) -> Result<Self, ImageError> {
-        let started = Worker::start(opened);
+        let started = Worker::start(opened, path);
         let worker = started.map_err(|source| ImageError::System {
             action: "start a thread for",
             path: path.to_owned(),

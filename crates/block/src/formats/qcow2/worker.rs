@@ -23,10 +23,12 @@ use super::readers::ReadJob;
 use crate::formats::inbox::Inbox;
 use crate::formats::readers::Readers;
 use crate::formats::scatter::{Returns, errno_of};
+use crate::unclosed::tell_of_unclosed;
 use crate::{MemoryMap, RequestError, Segment};
 use std::io;
 use std::mem;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
@@ -123,14 +125,21 @@ struct Shared {
 }
 
 impl Worker {
-    pub(super) fn start(opened: Opened) -> io::Result<Self> {
+    pub(super) fn start(opened: Opened, path: &Path) -> io::Result<Self> {
         let Opened { image, metadata, unchecked, bitmaps, .. } = opened;
         let image = Arc::new(image);
         let pending = unchecked.map(|unchecked| PendingCheck::start(unchecked, Arc::clone(&image))).transpose()?;
         let readers = Readers::new(Arc::clone(&image), "qcow2-reader");
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let working = Arc::clone(&shared);
-        let run = move || Working::new(&working.image, metadata, pending, bitmaps).run(&working.inbox);
+        let path = path.to_owned();
+        let run = move || {
+            match Working::new(&working.image, metadata, pending, bitmaps).run(&working.inbox) {
+                Err(error) if !working.image.is_temporary => tell_of_unclosed(&path, &error),
+                // A temporary one is gone now.
+                _ => {}
+            }
+        };
         let thread = thread::Builder::new().name("qcow2".into()).spawn(run)?;
         Ok(Self { shared, readers, thread: Some(thread) })
     }
@@ -178,6 +187,8 @@ struct Working<'a> {
     gone: Vec<Range<u64>>,
     /// And before it.
     awaiting: Vec<Range<u64>>,
+    /// Why some could not be freed, and are leaked.
+    leaked: Option<io::Error>,
 }
 
 impl<'a> Working<'a> {
@@ -199,10 +210,12 @@ impl<'a> Working<'a> {
             changed: Vec::new(),
             gone: Vec::new(),
             awaiting: Vec::new(),
+            leaked: None,
         }
     }
 
-    fn run(mut self, inbox: &Inbox<Job>) {
+    /// Does what is asked for until nobody is left who asks, and closes the image.
+    fn run(mut self, inbox: &Inbox<Job>) -> io::Result<()> {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         let mut aside = Vec::new();
         loop {
@@ -222,8 +235,9 @@ impl<'a> Working<'a> {
                 self.free_gone();
             }
         }
-        // No queue is left that could still use anything. A disk that fails tells those who flush.
-        let _ = self.close();
+        // No queue is left that could still use anything.
+        let leaked = self.leaked.take().map_or(Ok(()), Err);
+        self.close().and(leaked)
     }
 
     fn close(&mut self) -> io::Result<()> {
@@ -422,8 +436,8 @@ impl<'a> Working<'a> {
         }
         for _ in 0..2 {
             if !self.awaiting.is_empty() && self.image.grace.is_over() {
-                // What cannot be freed is leaked. A disk that fails tells those who flush.
-                let _ = changes.metadata.free(&mem::take(&mut self.awaiting));
+                let freed = changes.metadata.free(&mem::take(&mut self.awaiting));
+                self.leaked = self.leaked.take().or(freed.err());
             }
             if self.awaiting.is_empty() && !self.gone.is_empty() {
                 self.awaiting.append(&mut self.gone);
