@@ -13,6 +13,7 @@ mod packages;
 #[cfg(test)]
 mod pages;
 mod peers;
+mod reliability;
 mod test;
 
 use anyhow::{Context, bail};
@@ -53,6 +54,9 @@ Commands:
   attach-killed [ROUNDS]
                       Let fio write and verify 1 GiB of a served disk, by `blockyard attach`, while the server is killed
                       and started again ROUNDS times (50), and verify the file, too
+  reliability [PART [COUNT]]
+                      Do with images all that the tests do a sample of, up to COUNT of what is counted: `crashes`, all
+                      crashes of short histories; and print what was done, and at which rate
   grounds [FILTER]    Run the tests of images and of User-Mode Linux on Debian 12, 13 and the next one, each with its own C library
                       and tools (as root: mmdebstrap makes small root directories below target/grounds, which are
                       kept), and print a table. With FILTER, only tests whose name contains it
@@ -91,6 +95,11 @@ fn main() -> ExitCode {
         }
         ["fio-engine"] => fio_engine::fio_engine(None),
         ["fio-engine", directory] if !directory.starts_with('-') => fio_engine::fio_engine(Some(Path::new(directory))),
+        ["reliability"] => reliability::reliability(None, None),
+        ["reliability", part] if !part.starts_with('-') => reliability::reliability(Some(part), None),
+        ["reliability", part, count] if let Ok(count) = count.parse() => {
+            reliability::reliability(Some(part), Some(count))
+        }
         ["grounds"] => grounds::grounds(""),
         ["grounds", filter] if !filter.starts_with('-') => grounds::grounds(filter),
         ["generate"] => generate::generate(),

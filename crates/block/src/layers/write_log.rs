@@ -19,12 +19,14 @@ use vm_memory::bitmap::BitmapSlice;
 pub struct WriteLogDisk {
     disk: Arc<dyn Disk>,
     log: Arc<WriteLog>,
+    /// Where it lies in a log of several disks.
+    range: Range<u64>,
 }
 
 impl WriteLogDisk {
     /// Logs what `disk` is told from now on.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, log: Arc::default() }
+        Self { disk, log: Arc::default(), range: 0..u64::MAX }
     }
 
     /// The log.
@@ -52,9 +54,18 @@ enum Event {
 
 #[derive(Clone, Debug)]
 enum Change {
-    Write { offset_bytes: u64, data: Arc<[u8]>, force_unit_access: bool },
-    Zero { range: Range<u64> },
-    Flush,
+    Write {
+        offset_bytes: u64,
+        data: Arc<[u8]>,
+        force_unit_access: bool,
+    },
+    Zero {
+        range: Range<u64>,
+    },
+    /// Of what lies in the range: a log may be of several disks, each of which is flushed by itself.
+    Flush {
+        range: Range<u64>,
+    },
 }
 
 impl WriteLog {
@@ -101,6 +112,7 @@ impl layer::DiskLayer for WriteLogDisk {
             disk: Arc::clone(&self.disk),
             memory: memory.clone(),
             log: Arc::clone(&self.log),
+            range: self.range.clone(),
         }))
     }
 }
@@ -110,6 +122,7 @@ struct LoggedQueue {
     disk: Arc<dyn Disk>,
     memory: MemoryMap,
     log: Arc<WriteLog>,
+    range: Range<u64>,
     slots: Slots<InFlight>,
 }
 
@@ -123,14 +136,14 @@ impl LoggedQueue {
     /// What the request changes; `None` for a read, and for what the disk will refuse.
     fn change(&self, request: &Request<'_>) -> Option<Change> {
         self.disk.geometry().check(request).ok()?;
-        let offset_bytes = request.offset_bytes;
+        let offset_bytes = self.range.start + request.offset_bytes;
         match request.operation {
             Operation::Read => None,
             Operation::Write { force_unit_access } => {
                 let data = self.data(request)?;
                 Some(Change::Write { offset_bytes, data, force_unit_access })
             }
-            Operation::Flush => Some(Change::Flush),
+            Operation::Flush => Some(Change::Flush { range: self.range.clone() }),
             Operation::Discard { length_bytes } | Operation::WriteZeroes { length_bytes, .. } => {
                 // It was checked to lie on the disk.
                 Some(Change::Zero { range: offset_bytes..offset_bytes + length_bytes })

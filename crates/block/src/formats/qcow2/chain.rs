@@ -5,7 +5,7 @@ use super::check;
 use super::dirty_bits::DirtyBits;
 use super::encryption::{self, DataCipher};
 use super::grace::Grace;
-use super::header::{FIRST_CLUSTER_MAX_BYTES, Header};
+use super::header::{Header, read_first_cluster};
 use super::image::{Below, Image};
 use super::image_file::ImageFile;
 use super::image_tables::ImageTables;
@@ -486,10 +486,14 @@ pub(super) fn parse_header(
     parse: fn(&[u8], u64) -> Result<Header, String>,
 ) -> Result<Header, ImageError> {
     let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
-    let mut first = Vec::new();
     let mut reader = file;
-    reader.rewind().map_err(failed)?;
-    reader.take(FIRST_CLUSTER_MAX_BYTES).read_to_end(&mut first).map_err(failed)?;
+    let first = read_first_cluster(|length| {
+        let mut first = Vec::new();
+        reader.rewind()?;
+        reader.take(length).read_to_end(&mut first)?;
+        Ok(first)
+    });
+    let first = first.map_err(failed)?;
     // A block device's length is where it ends, too.
     let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
     parse(&first, length_bytes).map_err(|problem| unusable(path, problem))

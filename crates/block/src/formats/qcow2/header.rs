@@ -3,6 +3,7 @@
 
 use super::encryption;
 use crate::Remedy;
+use std::io;
 use std::ops::Range;
 
 /// Bytes of a version 3 header that must be there.
@@ -10,6 +11,8 @@ const HEADER_V3_BYTES: usize = 104;
 /// Bytes of a version 2 header.
 const HEADER_V2_BYTES: usize = 72;
 
+/// Where it is said how large clusters are.
+const CLUSTER_BITS_AT: usize = 20;
 const CLUSTER_BITS_MIN: u32 = 9;
 /// Of clusters with 32 parts, each of which has a sector at least.
 pub(super) const EXTENDED_CLUSTER_BITS_MIN: u32 = 14;
@@ -17,7 +20,7 @@ pub(super) const EXTENDED_CLUSTER_BITS_MIN: u32 = 14;
 const CLUSTER_BITS_MAX: u32 = 21;
 
 /// The first cluster at its largest.
-pub(super) const FIRST_CLUSTER_MAX_BYTES: u64 = 1 << CLUSTER_BITS_MAX;
+const FIRST_CLUSTER_MAX_BYTES: u64 = 1 << CLUSTER_BITS_MAX;
 
 /// Most bytes of an L1 table or a refcount table, which are held in memory: QEMU's limit for the first.
 pub(super) const TABLE_MAX_BYTES: u64 = 32 << 20;
@@ -168,7 +171,7 @@ impl Header {
             Purpose::Look => 0,
         })?;
         let encryption = fields.u32_at(ENCRYPTION_AT as usize);
-        let cluster_bits = fields.u32_at(20);
+        let cluster_bits = fields.u32_at(CLUSTER_BITS_AT);
         if !(CLUSTER_BITS_MIN..=CLUSTER_BITS_MAX).contains(&cluster_bits) {
             return Err(format!("has clusters of 2^{cluster_bits} bytes; 512 bytes to 2 MiB are possible"));
         }
@@ -310,6 +313,25 @@ fn check_features(incompatible: u64) -> Result<(), String> {
         return Err(format!("needs features that are not known here (incompatible feature bits {})", bits.join(", ")));
     }
     Ok(())
+}
+
+/// How many bytes the first cluster has, by an image's first sector; the most there are where that says nothing.
+fn first_cluster_bytes(start: &[u8]) -> u64 {
+    let bits = Fields { bytes: start }.u32(CLUSTER_BITS_AT);
+    let bits = bits.filter(|bits| (CLUSTER_BITS_MIN..=CLUSTER_BITS_MAX).contains(bits));
+    bits.map_or(FIRST_CLUSTER_MAX_BYTES, |bits| 1 << bits)
+}
+
+/// Reads the first cluster, as far as the file goes. `read` is told how many bytes to read of the file's beginning.
+///
+/// # Errors
+/// When they cannot be read.
+pub(super) fn read_first_cluster(mut read: impl FnMut(u64) -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    let start = read(1 << CLUSTER_BITS_MIN)?;
+    match first_cluster_bytes(&start) {
+        length if length == start.len() as u64 => Ok(start),
+        length => read(length),
+    }
 }
 
 #[derive(Default)]

@@ -3,7 +3,7 @@
 //! Tests have another type in this one's place, which makes the same calls and records them: `tests/recorded_file.rs`.
 
 use crate::{Disk, FileDisk};
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync, ftruncate};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
 use std::fmt;
 use std::fs::File;
@@ -53,6 +53,11 @@ impl HostFile {
             }
         }
         Ok(())
+    }
+
+    /// Cuts the file off there, or goes on with zeros up to there.
+    pub(super) fn set_length(&self, length: u64) -> io::Result<()> {
+        Ok(ftruncate(&self.0, length)?)
     }
 
     /// Zeroes a range that lies in the file.

@@ -9,7 +9,7 @@ use super::host_file::HostFile;
 #[cfg(test)]
 use super::tests::recorded_file::RecordedFile as HostFile;
 use crate::{Disk, FileDisk};
-use rustix::fs::{FallocateFlags, SeekFrom, ftruncate, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -163,7 +163,7 @@ impl ImageFile {
     /// Makes the file shorter. For whoever knows that nothing in use lies behind.
     pub(super) fn truncate(&self, length: u64) -> io::Result<()> {
         if self.is_growing {
-            ftruncate(&self.file, length)?;
+            self.file.set_length(length)?;
             self.length_bytes.store(length, Ordering::Release);
         }
         Ok(())
@@ -179,7 +179,7 @@ impl ImageFile {
             if !self.is_growing {
                 return Err(Errno::NOSPC.into());
             }
-            ftruncate(&self.file, end)?;
+            self.file.set_length(end)?;
             self.grown_to(end);
         }
         Ok(())

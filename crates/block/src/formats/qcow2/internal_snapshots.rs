@@ -32,7 +32,7 @@ impl Qcow2Disk {
     /// # Errors
     /// When the image is none, or its table of snapshots cannot be read.
     pub fn snapshots(image: &OpenedFile) -> Result<Vec<Qcow2Snapshot>, ImageError> {
-        let header = chain::read_header(image.file(), image.path())?;
+        let header = chain::parse_header(image.file(), image.path(), Header::parse_to_read)?;
         let failed = failed(image, "read the snapshots of");
         let file = chain::image_file(image.file()).map_err(&failed)?;
         Ok(snapshots::found(&file, &header).map_err(&failed)?.into_iter().map(|found| found.described).collect())

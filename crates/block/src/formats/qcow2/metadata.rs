@@ -44,6 +44,8 @@ pub(super) struct Metadata {
     file: Arc<ImageFile>,
     data_file: Option<Arc<ImageFile>>,
     layout: Layout,
+    /// What the header says that others must know, of version 3.
+    incompatible: Option<u64>,
     allocator: Allocator,
     l1: Table,
     /// Entries that are not in the file yet, by cluster of the disk.
@@ -66,6 +68,7 @@ impl Metadata {
         Self {
             data_file: None,
             layout: Layout::of(header),
+            incompatible: (header.version >= 3).then_some(header.incompatible),
             allocator: Allocator::new(Arc::clone(&file), header),
             l1: header.l1,
             entries: BTreeMap::new(),

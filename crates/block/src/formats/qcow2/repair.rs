@@ -6,7 +6,7 @@
 //! nobody else uses the image is the caller's to know.
 
 use super::census::{Census, CheckReport, Repair, Tell};
-use super::header::{FIRST_CLUSTER_MAX_BYTES, Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table};
+use super::header::{Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table, read_first_cluster};
 use super::image_file::ImageFile;
 use super::new_refcounts::NewRefcounts;
 use crate::OpenedFile;
@@ -37,8 +37,12 @@ impl Qcow2Check {
 
     /// Of an image that is open.
     pub(super) fn of(path: PathBuf, file: ImageFile) -> Result<Self, ImageError> {
-        let mut first = vec![0; file.length_bytes().min(FIRST_CLUSTER_MAX_BYTES) as usize];
-        file.read(&mut first, 0).map_err(|source| ImageError::System { action: "read", path: path.clone(), source })?;
+        let first = read_first_cluster(|length| {
+            let mut first = vec![0; file.length_bytes().min(length) as usize];
+            file.read(&mut first, 0)?;
+            Ok(first)
+        });
+        let first = first.map_err(|source| ImageError::System { action: "read", path: path.clone(), source })?;
         let header = Header::parse_to_check(&first, file.length_bytes());
         let header = header.map_err(|problem| ImageError::Unusable { path: path.clone(), problem })?;
         Ok(Self { path, file, header })

@@ -2,6 +2,8 @@
 
 mod bounded;
 mod cost;
+mod crashes;
+mod cut_files;
 mod cut_short;
 mod failures;
 mod fuzz;

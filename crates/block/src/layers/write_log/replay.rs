@@ -114,6 +114,25 @@ impl<'r, I: Image> Replay<'r, I> {
     /// # Errors
     /// When `events` is less than the time before, or the image fails.
     pub fn cut(&mut self, events: usize, seed: u64) -> io::Result<&I> {
+        let mut random = Random::new(seed);
+        let mercy = match random.below(8) {
+            0 => Mercy::All,
+            1 => Mercy::None,
+            _ => Mercy::Some,
+        };
+        self.cut_keeping(events, |blocks| survivors(blocks, mercy, &mut random))
+    }
+
+    /// The same, where `keeps` chooses: it is shown the blocks of each change that is uncertain, in the order of issue,
+    /// and says which of them are there.
+    ///
+    /// # Errors
+    /// As [`Replay::cut`].
+    pub fn cut_keeping(
+        &mut self,
+        events: usize,
+        keeps: impl FnMut(&[Range<u64>]) -> Vec<Range<u64>>,
+    ) -> io::Result<&I> {
         if events < self.position {
             let message = format!("a cut behind {events} events after one behind {}", self.position);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -125,7 +144,7 @@ impl<'r, I: Image> Replay<'r, I> {
             self.play(self.position)?;
             self.position += 1;
         }
-        self.add_uncertain(&mut Random::new(seed))?;
+        self.add_uncertain(keeps)?;
         Ok(&self.image)
     }
 
@@ -139,7 +158,9 @@ impl<'r, I: Image> Replay<'r, I> {
             }
             Event::Completed { succeeded: false, .. } => Ok(()),
             &Event::Completed { issued, succeeded: true } => match self.recording.change(issued) {
-                Some(Change::Flush) => self.make_certain(|volatile| volatile.succeeded.is_some_and(|at| at < issued)),
+                Some(Change::Flush { range }) => self.make_certain(|volatile| {
+                    range.contains(&volatile.range.start) && volatile.succeeded.is_some_and(|at| at < issued)
+                }),
                 Some(Change::Write { force_unit_access: true, .. }) => {
                     self.make_certain(|volatile| volatile.issued == issued)
                 }
@@ -166,16 +187,11 @@ impl<'r, I: Image> Replay<'r, I> {
         Ok(())
     }
 
-    fn add_uncertain(&mut self, random: &mut Random) -> io::Result<()> {
-        let mercy = match random.below(8) {
-            0 => Mercy::All,
-            1 => Mercy::None,
-            _ => Mercy::Some,
-        };
+    fn add_uncertain(&mut self, mut keeps: impl FnMut(&[Range<u64>]) -> Vec<Range<u64>>) -> io::Result<()> {
         for index in 0..self.volatile.len() {
             let range = self.volatile[index].range.clone();
             let blocks = block_pieces(&range, self.recording.block_bytes);
-            for kept in survivors(&blocks, mercy, random) {
+            for kept in keeps(&blocks) {
                 for piece in self.volatile[index].pieces(kept) {
                     self.add_piece(self.volatile[index].issued, range.start, piece)?;
                 }
@@ -222,7 +238,7 @@ impl Change {
         match self {
             Self::Write { offset_bytes, data, .. } => Some(*offset_bytes..offset_bytes + data.len() as u64),
             Self::Zero { range } => Some(range.clone()),
-            Self::Flush => None,
+            Self::Flush { .. } => None,
         }
     }
 }

@@ -18,7 +18,7 @@ fn zero(blocks: Range<u64>) -> Event {
     Event::Issued(Change::Zero { range: blocks.start * BLOCK as u64..blocks.end * BLOCK as u64 })
 }
 
-const FLUSH: Event = Event::Issued(Change::Flush);
+const FLUSH: Event = Event::Issued(Change::Flush { range: 0..u64::MAX });
 
 fn done(issued: usize) -> Event {
     Event::Completed { issued, succeeded: true }
@@ -191,7 +191,7 @@ fn allowed(events: &[Event], cut: usize, block: usize) -> BTreeSet<u8> {
             .position(|event| matches!(event, Event::Completed { issued: of, succeeded: true } if *of == issued))
     };
     let flushes: Vec<_> = (0..cut)
-        .filter(|&index| matches!(events[index], Event::Issued(Change::Flush)) && succeeded_at(index).is_some())
+        .filter(|&index| matches!(events[index], Event::Issued(Change::Flush { .. })) && succeeded_at(index).is_some())
         .collect();
     let mut allowed = BTreeSet::from([9]);
     for (index, event) in events.iter().enumerate() {

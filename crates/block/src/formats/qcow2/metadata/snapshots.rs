@@ -2,11 +2,14 @@
 //!
 //! Each step leaves an image whose disk and snapshots are whole: what is referred to is counted before, and what is no
 //! more referred to is so stably before its count is lowered. Cut off in between, clusters are leaked or marked as
-//! shared that are not.
+//! shared that are not. The latter is an error to who checks the image, and so is one that is marked dirty meanwhile:
+//! whoever opens it next to write to it repairs it. Version 2 has no such mark.
 
 use super::Metadata;
 use crate::formats::qcow2::entries::{COPIED, Entry, Mapping, OFFSET_MASK};
-use crate::formats::qcow2::header::{ENCRYPTION_AT, Header, SIZE_AT, SNAPSHOTS_AT, TABLE_MAX_BYTES, Table};
+use crate::formats::qcow2::header::{
+    ENCRYPTION_AT, Header, INCOMPATIBLE_AT, INCOMPATIBLE_DIRTY, SIZE_AT, SNAPSHOTS_AT, TABLE_MAX_BYTES, Table,
+};
 use crate::formats::qcow2::snapshots::{self, FoundSnapshot};
 use rustix::io::Errno;
 use std::io;
@@ -46,12 +49,19 @@ impl Metadata {
         self.write_entries()?;
         let l1 = self.l1;
         self.for_clusters(l1, |metadata, clusters| metadata.allocator.can_raise(clusters))?;
+        self.set_dirty(true)?;
         let made = self.share(header, new);
-        if made.is_err() {
-            // It is no more shared than before, or leaked at worst.
-            let _ = self.mark(l1, true, Marks::ByRefcount);
-        }
-        made
+        // What failed is no more shared than before, or leaked at worst.
+        let settled = if made.is_ok() { Ok(()) } else { self.mark(l1, true, Marks::ByRefcount) };
+        made.and(settled.and_then(|()| self.set_dirty(false)))
+    }
+
+    /// Says that refcounts and what entries say of them may disagree, or that they do not any more, on stable storage.
+    fn set_dirty(&mut self, is_dirty: bool) -> io::Result<()> {
+        let Some(incompatible) = self.incompatible else { return Ok(()) };
+        self.barrier()?;
+        let features = if is_dirty { incompatible | INCOMPATIBLE_DIRTY } else { incompatible };
+        self.file.write_stable(&features.to_be_bytes(), INCOMPATIBLE_AT)
     }
 
     fn share(&mut self, header: &Header, new: &NewSnapshot<'_>) -> io::Result<()> {
@@ -84,11 +94,12 @@ impl Metadata {
         let mut entries: Vec<_> = snapshots::found(&self.file, header)?.into_iter().map(|found| found.bytes).collect();
         let index = entries.iter().position(|entry| *entry == found.bytes).ok_or(Errno::NOENT)?;
         entries.remove(index);
+        self.set_dirty(true)?;
         self.replace_snapshots(header, &entries)?;
         self.lower(found.l1)?;
         self.free_table(found.l1)?;
         self.mark(self.l1, true, Marks::ByRefcount)?;
-        self.sync()
+        self.set_dirty(false)
     }
 
     /// Makes the disk what it was when the snapshot `found` was made.
@@ -104,6 +115,7 @@ impl Metadata {
             return Err(Errno::FBIG.into());
         }
         self.for_clusters(found.l1, |metadata, clusters| metadata.allocator.can_raise(clusters))?;
+        self.set_dirty(true)?;
         self.mark(found.l1, false, Marks::None)?;
         self.raise(found.l1)?;
         let mut bytes = vec![0; found.l1.length_bytes as usize];
@@ -126,7 +138,7 @@ impl Metadata {
         self.lower(old)?;
         self.free_table(old)?;
         self.mark(new, true, Marks::ByRefcount)?;
-        self.sync()
+        self.set_dirty(false)
     }
 
     /// Writes another table of snapshots, and frees the old one.

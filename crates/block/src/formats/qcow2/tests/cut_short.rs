@@ -4,26 +4,21 @@
 use super::super::bitmaps::{self, Bitmap, Bits};
 use super::super::census::Repair;
 use super::super::header::Header;
-use super::super::metadata::{Bitmaps, Metadata, NewSnapshot};
-use super::super::snapshots::{self, FoundSnapshot};
+use super::super::metadata::Bitmaps;
 use super::super::{
     Preallocation, Qcow2Backing, Qcow2BitmapAction, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk,
     Qcow2Rebase, chain, resize,
 };
 use super::open_to_change;
-use super::recorded_file::LOG;
-use crate::layers::{Recording, Replay, WriteLog};
+use super::recorded_file::{Recorded, Recorder};
 use crate::{AllowedDirectories, Disk, FileOptions, OpenedFile, Qcow2Info, read_bytes, write_bytes};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 const DISK_BYTES: u64 = 512 << 10;
 const CLUSTER_BYTES: u32 = 4096;
 /// What is written whole.
 const SECTOR_BYTES: u32 = 512;
-/// More than the images ever grow to.
-const FILE_BYTES_MAX: usize = 2 << 20;
 /// Ways in which what is uncertain at a cut may turn out.
 const OUTCOMES: u64 = 6;
 
@@ -49,23 +44,21 @@ fn image(directory: &Path, name: &str, backing: Option<Qcow2Backing>) -> PathBuf
     path
 }
 
-/// What `action` writes to the image whose file it opens first.
-fn recorded(action: impl FnOnce()) -> Recording {
-    let log = Arc::<WriteLog>::default();
-    LOG.set(Some(Arc::clone(&log)));
+/// What `action` writes to the image.
+fn recorded(path: &Path, action: impl FnOnce()) -> Recorded {
+    let recorder = Recorder::of(&[path]);
     action();
-    log.recording(SECTOR_BYTES)
+    recorder.end(SECTOR_BYTES)
 }
 
 /// Puts the image back as it was, cuts the power behind each event, and lets `look` see what is there.
-fn at_each_cut(path: &Path, before: &[u8], recording: &Recording, look: impl Fn(usize)) {
-    let mut padded = before.to_vec();
-    padded.resize(FILE_BYTES_MAX, 0);
-    assert!(recording.event_count() > 1);
+fn at_each_cut(path: &Path, recorded: &Recorded, look: impl Fn(usize)) {
+    let events = recorded.recording.event_count();
+    assert!(events > 1);
     for seed in 0..OUTCOMES {
-        let mut replay = Replay::new(recording, padded.clone());
-        for cut in 0..=recording.event_count() {
-            fs::write(path, replay.cut(cut, seed << 32 | cut as u64).unwrap()).unwrap();
+        let mut replay = recorded.replay();
+        for cut in 0..=events {
+            replay.cut(cut, seed << 32 | cut as u64).unwrap().write(&[path]);
             look(cut);
         }
     }
@@ -102,17 +95,14 @@ fn what_a_disk_grows_by_is_zeros_at_every_cut() {
         let has_backing = backing.is_some();
         let path = image(directory.path(), "image.qcow2", backing);
         resize::resize(open_to_change(&path).file(), &path, old, Preallocation::Off, &allowed(&path)).unwrap();
-        let before = fs::read(&path).unwrap();
         let (_, held) = disk_of(&path);
         let mut wanted = held.clone();
         wanted.resize(new as usize, 0);
-        let log = Arc::<WriteLog>::default();
-        LOG.set(Some(Arc::clone(&log)));
-        resize::zero_behind_end(open_to_change(&path).file(), &path, old, new, &allowed(&path)).unwrap();
-        LOG.set(Some(Arc::clone(&log)));
-        resize::set_size(open_to_change(&path).file(), &path, new, Preallocation::Off, &allowed(&path)).unwrap();
+        let recorded = recorded(&path, || {
+            resize::resize(open_to_change(&path).file(), &path, new, Preallocation::Off, &allowed(&path)).unwrap();
+        });
         assert!(disk_of(&path) == (new, wanted.clone()), "with a backing file: {has_backing}");
-        at_each_cut(&path, &before, &log.recording(SECTOR_BYTES), |cut| {
+        at_each_cut(&path, &recorded, |cut| {
             assert_eq!(corruptions(&path), 0, "cut behind {cut}");
             let (size, holds) = disk_of(&path);
             assert!((size == old && holds == held) || (size == new && holds == wanted), "cut behind {cut}");
@@ -146,13 +136,13 @@ fn a_repair_that_is_cut_short_is_no_worse() {
         bytes.resize(bytes.len() + 4 * CLUSTER_BYTES as usize, 0);
         fs::write(&path, &bytes).unwrap();
         let bad = corruptions(&path);
-        let recording = recorded(|| {
+        let recording = recorded(&path, || {
             let mut check = Qcow2Check::open(&open_to_change(&path), true).unwrap();
             let report = check.run(Repair::All, &mut |_| ()).unwrap();
             assert_eq!((report.corruptions, report.leaks), (0, 0), "{what}");
             assert!(report.corruptions_fixed + report.leaks_fixed > 0, "{what}");
         });
-        at_each_cut(&path, &bytes, &recording, |cut| {
+        at_each_cut(&path, &recording, |cut| {
             assert!(corruptions(&path) <= bad, "{what}, cut behind {cut}");
             assert!(contents(&path) == wanted, "{what}, cut behind {cut}");
         });
@@ -174,15 +164,14 @@ fn a_backing_file_that_is_named_is_the_old_one_or_the_new_one() {
         (on("old.qcow2", "qcow2"), None),
     ] {
         let path = image(directory.path(), "image.qcow2", old.clone());
-        let before = fs::read(&path).unwrap();
         let rebase = Qcow2Rebase::open(open_to_change(&path)).unwrap();
-        let recording = recorded(|| rebase.name_backing(new.as_ref()).unwrap());
+        let recording = recorded(&path, || rebase.name_backing(new.as_ref()).unwrap());
         drop(rebase);
-        at_each_cut(&path, &before, &recording, |cut| {
+        at_each_cut(&path, &recording, |cut| {
             let bytes = fs::read(&path).unwrap();
             let found = Header::parse(&bytes, bytes.len() as u64).unwrap().backing;
             let found = found.map(|found| Qcow2Backing { name: found.name, format: found.format.unwrap() });
-            let is_last = cut == recording.event_count();
+            let is_last = cut == recording.recording.event_count();
             assert!(found == new || (found == old && !is_last), "cut behind {cut}: {found:?}");
             contents(&path);
         });
@@ -200,30 +189,12 @@ fn an_image_that_is_emptied_shows_the_same_all_the_time() {
     let commit = Qcow2Commit::open(open_to_change(&path), None, &allowed(&path)).unwrap();
     commit.fold(&mut |_, _| true).unwrap();
     assert!(fs::read(&base).unwrap() == wanted);
-    let recording = recorded(|| commit.empty().unwrap());
+    let recording = recorded(&path, || commit.empty().unwrap());
     assert!(fs::metadata(&path).unwrap().len() < before.len() as u64 - (40 << 10));
-    at_each_cut(&path, &before, &recording, |cut| {
+    at_each_cut(&path, &recording, |cut| {
         assert!(contents(&path) == wanted, "cut behind {cut}");
         assert_eq!(corruptions(&path), 0, "cut behind {cut}");
     });
-}
-
-/// Changes the snapshots of an image, as what it writes is recorded.
-fn change_snapshots(
-    path: &Path,
-    change: impl FnOnce(&mut Metadata, &Header, &[FoundSnapshot]) -> std::io::Result<()>,
-) -> Recording {
-    let image = open_to_change(path);
-    let header = chain::read_header(image.file(), path).unwrap();
-    let found = snapshots::found(&chain::image_file(image.file()).unwrap(), &header).unwrap();
-    recorded(|| {
-        let file = image.file().try_clone().unwrap();
-        let opened = chain::open_in(file, path, &FileOptions::default(), &allowed(path)).unwrap();
-        let mut metadata = opened.metadata.unwrap();
-        change(&mut metadata, &header, &found).unwrap();
-        metadata.close().unwrap();
-        metadata.sync().unwrap();
-    })
 }
 
 /// The disk, and what each snapshot has, by its name.
@@ -241,11 +212,8 @@ fn disk_and_snapshots(path: &Path) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
 #[test]
 fn disk_and_snapshots_are_whole_at_every_cut() {
     let directory = tempfile::tempdir().unwrap();
-    let make = |path: &Path, name: &'static str| {
-        change_snapshots(path, |metadata, header, found| {
-            let id = (found.len() + 1).to_string();
-            metadata.make_snapshot(header, &NewSnapshot { id: &id, name, date: (1, 2), size_bytes: header.size_bytes })
-        })
+    let make = |path: &Path, name: &str| {
+        Qcow2Disk::make_snapshot(&open_to_change(path), name, &allowed(path)).unwrap();
     };
     let write = |path: &Path, value: u8| {
         let disk = Qcow2Disk::open(path, &FileOptions::default(), &allowed(path)).unwrap();
@@ -258,16 +226,16 @@ fn disk_and_snapshots_are_whole_at_every_cut() {
         write(&path, 77);
         make(&path, "second");
         write(&path, 78);
-        let (before, old) = (fs::read(&path).unwrap(), disk_and_snapshots(&path));
-        let recording = match what {
+        let old = disk_and_snapshots(&path);
+        let recording = recorded(&path, || match what {
             "make" => make(&path, "third"),
-            "apply" => change_snapshots(&path, |metadata, _, found| metadata.apply_snapshot(&found[0])),
-            _ => change_snapshots(&path, |metadata, header, found| metadata.remove_snapshot(header, &found[0])),
-        };
+            "apply" => Qcow2Disk::apply_snapshot(&open_to_change(&path), "first", &allowed(&path)).unwrap(),
+            _ => Qcow2Disk::remove_snapshot(&open_to_change(&path), "first", &allowed(&path)).unwrap(),
+        });
         assert_eq!(corruptions(&path), 0, "{what}");
         let new = disk_and_snapshots(&path);
         assert!(old != new);
-        at_each_cut(&path, &before, &recording, |cut| {
+        at_each_cut(&path, &recording, |cut| {
             let found = disk_and_snapshots(&path);
             assert!(found == old || found == new, "{what}, cut behind {cut}");
             // What is written to the disk is nothing to a snapshot, whatever the marks say.
@@ -333,10 +301,10 @@ fn image_with_bitmaps(directory: &Path) -> PathBuf {
 fn bitmaps_that_are_changed_are_the_old_ones_or_the_new_ones_at_every_cut() {
     let directory = tempfile::tempdir().unwrap();
     let path = image_with_bitmaps(directory.path());
-    let (before, old, shown) = (fs::read(&path).unwrap(), bitmaps_and_bits(&path), contents(&path));
+    let (old, shown) = (bitmaps_and_bits(&path), contents(&path));
     let image = open_to_change(&path);
     let header = chain::read_header(image.file(), &path).unwrap();
-    let recording = recorded(|| {
+    let recording = recorded(&path, || {
         let file = image.file().try_clone().unwrap();
         let opened = chain::open_in(file, &path, &FileOptions::default(), &allowed(&path)).unwrap();
         let mut metadata = opened.metadata.unwrap();
@@ -357,7 +325,7 @@ fn bitmaps_that_are_changed_are_the_old_ones_or_the_new_ones_at_every_cut() {
     drop(image);
     let new = bitmaps_and_bits(&path);
     assert!(old.len() == 3 && new.len() == 3 && old != new && new.iter().all(|(.., set)| !set.is_empty()));
-    at_each_cut(&path, &before, &recording, |cut| {
+    at_each_cut(&path, &recording, |cut| {
         let found = bitmaps_and_bits(&path);
         assert!(found == old || found == new, "cut behind {cut}: {found:?}");
         assert!(corruptions(&path) == 0 && contents(&path) == shown, "cut behind {cut}");
@@ -368,8 +336,8 @@ fn bitmaps_that_are_changed_are_the_old_ones_or_the_new_ones_at_every_cut() {
 fn a_bitmap_that_is_kept_misses_nothing_or_is_in_use_at_every_cut() {
     let directory = tempfile::tempdir().unwrap();
     let path = image_with_bitmaps(directory.path());
-    let (before, old, shown) = (fs::read(&path).unwrap(), bitmaps_and_bits(&path), contents(&path));
-    let recording = recorded(|| {
+    let (old, shown) = (bitmaps_and_bits(&path), contents(&path));
+    let recording = recorded(&path, || {
         let disk = Qcow2Disk::open(&path, &FileOptions::default(), &allowed(&path)).unwrap();
         for offset in [0, 100 << 10, 300 << 10] {
             write_bytes(&disk, offset, &[55; 5 << 10]).unwrap();
@@ -378,7 +346,7 @@ fn a_bitmap_that_is_kept_misses_nothing_or_is_in_use_at_every_cut() {
     let new = bitmaps_and_bits(&path);
     assert!(new.len() == 3 && new[0].2.len() == old[0].2.len() + 30 && new[1].2.len() == old[1].2.len() + 6);
     let is_in_use = std::cell::Cell::new(false);
-    at_each_cut(&path, &before, &recording, |cut| {
+    at_each_cut(&path, &recording, |cut| {
         assert_eq!(corruptions(&path), 0, "cut behind {cut}");
         let (found, holds) = (bitmaps_and_bits(&path), contents(&path));
         is_in_use.set(is_in_use.get() || found.len() < 3);

@@ -2,8 +2,7 @@
 
 use super::super::{Qcow2CreateOptions, Qcow2Disk};
 use super::open_to_change;
-use super::recorded_file::{Failures, LOG};
-use crate::layers::{Replay, WriteLog};
+use super::recorded_file::{Failures, Recorder};
 use crate::{
     AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, RequestError, Segment,
 };
@@ -11,7 +10,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -97,19 +95,16 @@ fn new(directory: &Path, size: u64, cluster_bytes: u64) -> PathBuf {
 
 /// What `change` leaves of a disk of sevens, whenever the power goes: sevens from `from` on.
 fn sevens_stay(path: &Path, from: u64, length: u64, change: impl FnOnce(&mut User)) {
-    let mut before = fs::read(path).unwrap();
-    before.resize(32 << 20, 0);
-    let log = Arc::<WriteLog>::default();
-    LOG.set(Some(Arc::clone(&log)));
+    let recorder = Recorder::of(&[path]);
     let mut user = User::of(path);
     change(&mut user);
     drop(user);
-    let recording = log.recording(512);
+    let recorded = recorder.end(512);
     let cut_path = path.with_file_name("cut");
     for seed in 0..20 {
-        let mut replay = Replay::new(&recording, before.clone());
-        for cut in 0..=recording.event_count() {
-            fs::write(&cut_path, replay.cut(cut, seed).unwrap()).unwrap();
+        let mut replay = recorded.replay();
+        for cut in 0..=recorded.recording.event_count() {
+            replay.cut(cut, seed).unwrap().write(&[&cut_path]);
             let bytes = User::of(&cut_path).read(from, length).unwrap_or_else(|error| panic!("cut {cut}: {error}"));
             assert!(bytes.iter().all(|&byte| byte == 7), "cut {cut}, seed {seed}");
         }

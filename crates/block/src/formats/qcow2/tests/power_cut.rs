@@ -2,20 +2,16 @@
 //! that nobody uses, and when it is opened everything that was flushed is there.
 
 use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
-use super::recorded_file::{LOG, SKIPS_BARRIERS};
-use crate::layers::{Recording, Replay, WriteLog};
+use super::recorded_file::{Recorded, Recorder};
 use crate::{AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, Segment};
 use std::fs;
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const BLOCK: u64 = 512;
 const BLOCKS: u64 = 1024;
-/// More than the image ever grows to.
-const FILE_BYTES_MAX: usize = 8 << 20;
 const DEPTH: usize = 8;
 const WRITE_BLOCKS_MAX: u64 = 20;
 const STEPS: usize = 900;
@@ -66,7 +62,7 @@ impl Random {
 struct Writer {
     queue: Box<dyn Queue>,
     memory: MemoryMap,
-    log: Arc<WriteLog>,
+    recorder: Recorder,
     random: Random,
     changes: Vec<Change>,
     /// By slot: the change in flight.
@@ -81,7 +77,7 @@ impl Writer {
     fn step(&mut self) {
         match self.random.below(24) {
             0 if self.flush.is_none() => {
-                self.flush = Some(self.log.event_count());
+                self.flush = Some(self.recorder.event_count());
                 self.push(Operation::Flush, 0, &[], FLUSH);
             }
             1..=15 => self.change(),
@@ -116,7 +112,7 @@ impl Writer {
             let bytes: Vec<u8> = blocks.clone().flat_map(|block| contents(kind, number as u64 + 1, block)).collect();
             self.memory.slice(segment).unwrap().copy_from(&bytes);
         }
-        let issued = self.log.event_count();
+        let issued = self.recorder.event_count();
         self.changes.push(Change { kind, blocks, issued, completed: None, certain: None, is_forced });
         self.slots[slot] = Some(number);
         self.push(operation, offset_bytes, segments, slot as u64);
@@ -131,7 +127,7 @@ impl Writer {
         self.queue.wait(&[], Some(Duration::from_millis(1))).unwrap();
         let mut completions: Vec<Completion> = Vec::new();
         self.queue.reap(&mut completions);
-        let now = self.log.event_count();
+        let now = self.recorder.event_count();
         for Completion { token, result } in completions {
             assert_eq!(result, Ok(()));
             if token == FLUSH {
@@ -147,11 +143,10 @@ impl Writer {
     }
 }
 
-/// What was written, and what a file that began as `before` was told meanwhile.
+/// What was written, and what the image's file was told meanwhile.
 struct Story {
     directory: tempfile::TempDir,
-    before: Vec<u8>,
-    recording: Recording,
+    recorded: Recorded,
     changes: Vec<Change>,
     origin: Origin,
 }
@@ -221,17 +216,12 @@ fn hung(queue: Box<dyn Queue>, doing: &str) -> ! {
 fn write_a_story(origin: Origin, cluster_bytes: u32, seed: u64, in_order: bool) -> Story {
     let directory = tempfile::tempdir().unwrap();
     let path = create(directory.path(), origin, cluster_bytes);
-    let mut before = fs::read(&path).unwrap();
-    before.resize(FILE_BYTES_MAX, 0);
-    let log = Arc::<WriteLog>::default();
-    LOG.set(Some(Arc::clone(&log)));
-    SKIPS_BARRIERS.set(!in_order);
+    let recorder = if in_order { Recorder::of(&[&path]) } else { Recorder::skipping_barriers(&[&path]) };
     let disk = open(&path).unwrap();
     let memory = MemoryMap::allocate(&[(0, DEPTH * (WRITE_BLOCKS_MAX * BLOCK) as usize)]).unwrap();
     let queue = disk.open_queue(&memory, DEPTH + 1).unwrap();
     let random = Random(seed);
-    let mut writer =
-        Writer { queue, memory, log: Arc::clone(&log), random, changes: Vec::new(), slots: [None; DEPTH], flush: None };
+    let mut writer = Writer { queue, memory, recorder, random, changes: Vec::new(), slots: [None; DEPTH], flush: None };
     for _ in 0..STEPS {
         writer.step();
     }
@@ -242,23 +232,22 @@ fn write_a_story(origin: Origin, cluster_bytes: u32, seed: u64, in_order: bool) 
         }
         writer.reap();
     }
-    let Writer { queue, changes, .. } = writer;
+    let Writer { queue, changes, recorder, .. } = writer;
     drop((queue, disk));
-    Story { directory, before, recording: log.recording(BLOCK as u32), changes, origin }
+    Story { directory, recorded: recorder.end(BLOCK as u32), changes, origin }
 }
 
 impl Story {
     /// Cuts the power; what is wrong then, of the first cut at which something is.
     fn play(&self, seed: u64) -> Result<(), String> {
         let mut random = Random(seed);
-        let events = self.recording.event_count() as u64;
+        let events = self.recorded.recording.event_count() as u64;
         let mut cuts: Vec<_> = (0..CUTS).map(|_| random.below(events + 1) as usize).collect();
         cuts.sort_unstable();
-        let mut replay = Replay::new(&self.recording, self.before.clone());
+        let mut replay = self.recorded.replay();
         for cut in cuts {
-            let image = replay.cut(cut, random.below(1 << 30)).unwrap();
             let path = self.directory.path().join("cut.qcow2");
-            fs::write(&path, image).unwrap();
+            replay.cut(cut, random.below(1 << 30)).unwrap().write(&[&path]);
             self.examine(&path, cut).map_err(|problem| format!("cut behind {cut} of {events} events: {problem}"))?;
         }
         Ok(())
@@ -353,7 +342,7 @@ fn a_disk_that_skips_flushes_is_caught() {
     for (origin, cluster_bytes, seed) in STORIES {
         is_caught(origin, cluster_bytes, seed, |seed| {
             let mut story = write_a_story(origin, cluster_bytes, seed, true);
-            story.recording = story.recording.without_flushes();
+            story.recorded.recording = story.recorded.recording.without_flushes();
             story
         });
     }

@@ -1,31 +1,110 @@
 //! An image's file whose calls are counted, recorded if a test wants that, and held up where it says.
 
 use super::super::host_file::HostFile;
-use crate::layers::{WriteLog, WriteLogDisk};
+use super::cut_files::{CutFiles, FILE_SPACE, LENGTH_AT};
+use crate::layers::{Recording, Replay, WriteLog, WriteLogDisk};
 use crate::{Disk, FileDisk};
-use rustix::fs::{FallocateFlags, SeekFrom, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, fstat, seek};
 use rustix::io::Errno;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 thread_local! {
-    /// Where the changes of the next image file that this thread opens are logged.
-    pub(super) static LOG: Cell<Option<Arc<WriteLog>>> = const { Cell::new(None) };
-    /// Whether the next image file's metadata are written in no order.
-    pub(super) static SKIPS_BARRIERS: Cell<bool> = const { Cell::new(false) };
+    /// Whose changes are logged, of the files that this thread opens.
+    static RECORDED: RefCell<Vec<(FileIdentity, Logged)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Device and inode.
+type FileIdentity = (u64, u64);
+
+/// Where a file's changes are logged.
+#[derive(Clone)]
+struct Logged {
+    log: Arc<WriteLog>,
+    /// Where the file lies in the log.
+    range: Range<u64>,
+    skips_barriers: bool,
+}
+
+impl Logged {
+    fn length_at(&self) -> u64 {
+        self.range.start + LENGTH_AT
+    }
+}
+
+/// What this thread changes in some files of images, from now on.
+pub(super) struct Recorder {
+    log: Arc<WriteLog>,
+    before: CutFiles,
+    identities: Vec<FileIdentity>,
+}
+
+impl Recorder {
+    pub(super) fn of(paths: &[&Path]) -> Self {
+        Self::new(paths, false)
+    }
+
+    /// Of files whose metadata are written in no order.
+    pub(super) fn skipping_barriers(paths: &[&Path]) -> Self {
+        Self::new(paths, true)
+    }
+
+    fn new(paths: &[&Path], skips_barriers: bool) -> Self {
+        let log = Arc::<WriteLog>::default();
+        let identities: Vec<_> = paths.iter().map(|path| identity(&File::open(path).unwrap())).collect();
+        for (index, &identity) in identities.iter().enumerate() {
+            let start = index as u64 * FILE_SPACE;
+            let logged = Logged { log: Arc::clone(&log), range: start..start + FILE_SPACE, skips_barriers };
+            RECORDED.with_borrow_mut(|recorded| recorded.push((identity, logged)));
+        }
+        Self { log, before: CutFiles::read(paths), identities }
+    }
+
+    pub(super) fn event_count(&self) -> usize {
+        self.log.event_count()
+    }
+
+    /// What was recorded; sectors of `sector_bytes` are written whole.
+    pub(super) fn end(self, sector_bytes: u32) -> Recorded {
+        Recorded { recording: self.log.recording(sector_bytes), before: self.before.clone() }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        RECORDED.with_borrow_mut(|recorded| recorded.retain(|(identity, _)| !self.identities.contains(identity)));
+    }
+}
+
+/// What was changed in files, and how they were before.
+pub(super) struct Recorded {
+    pub(super) recording: Recording,
+    before: CutFiles,
+}
+
+impl Recorded {
+    pub(super) fn replay(&self) -> Replay<'_, CutFiles> {
+        Replay::new(&self.recording, self.before.clone())
+    }
+}
+
+fn identity(file: &File) -> FileIdentity {
+    let metadata = file.metadata().unwrap();
+    (metadata.dev(), metadata.ino())
 }
 
 /// In the place of a [`HostFile`], which it has.
 pub(in super::super) struct RecordedFile {
     file: HostFile,
-    log: Option<Arc<WriteLog>>,
-    skips_barriers: bool,
+    logged: Option<Logged>,
     pub(in super::super) gate: Gate,
     pub(in super::super) failures: Failures,
     pub(in super::super) counts: Counts,
@@ -49,14 +128,17 @@ pub(in super::super) struct Counts {
 
 impl RecordedFile {
     pub(in super::super) fn new(file: File) -> Self {
-        Self::of(HostFile::new(file))
+        let identity = identity(&file);
+        Self::of(HostFile::new(file), identity)
     }
 
-    fn of(file: HostFile) -> Self {
+    fn of(file: HostFile, identity: FileIdentity) -> Self {
+        let found = |recorded: &Vec<(FileIdentity, Logged)>| {
+            recorded.iter().find(|(other, _)| *other == identity).map(|(_, logged)| logged.clone())
+        };
         Self {
             file,
-            log: LOG.take(),
-            skips_barriers: SKIPS_BARRIERS.take(),
+            logged: RECORDED.with_borrow(found),
             gate: Gate::default(),
             failures: Failures::default(),
             counts: Counts::default(),
@@ -65,10 +147,13 @@ impl RecordedFile {
 
     /// What queues write goes into the same log.
     pub(in super::super) fn with_disk(file: File, disk: FileDisk) -> (Self, Arc<dyn Disk>) {
+        let identity = identity(&file);
         let (file, disk) = HostFile::with_disk(file, disk);
-        let recorded = Self::of(file);
-        let disk = match &recorded.log {
-            Some(log) => Arc::new(WriteLogDisk::sharing(disk, Arc::clone(log))),
+        let recorded = Self::of(file, identity);
+        let disk = match &recorded.logged {
+            Some(Logged { log, range, .. }) => {
+                Arc::new(WriteLogDisk::sharing(disk, Arc::clone(log), range.clone())) as Arc<dyn Disk>
+            }
             None => disk,
         };
         (recorded, disk)
@@ -79,7 +164,11 @@ impl RecordedFile {
     }
 
     pub(in super::super) fn barrier(&self) -> io::Result<()> {
-        if self.skips_barriers { Ok(()) } else { self.flush(|| self.file.barrier()) }
+        if self.skips_barriers() { Ok(()) } else { self.flush(|| self.file.barrier()) }
+    }
+
+    fn skips_barriers(&self) -> bool {
+        self.logged.as_ref().is_some_and(|logged| logged.skips_barriers)
     }
 
     fn may_fail(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -98,28 +187,58 @@ impl RecordedFile {
 
     fn flush(&self, flush: impl Fn() -> io::Result<()>) -> io::Result<()> {
         self.counts.syncs.fetch_add(1, Ordering::Relaxed);
-        self.logged(|log| log.flush(&flush), &flush)
+        match &self.logged {
+            Some(logged) => logged.log.flush(logged.range.clone(), flush),
+            None => flush(),
+        }
     }
 
     pub(in super::super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.may_fail(bytes, offset)?;
-        let write = || self.file.write(bytes, offset);
-        self.logged(|log| log.write(offset, bytes, write), write)
+        let Some(logged) = &self.logged else { return self.file.write(bytes, offset) };
+        let end = offset + bytes.len() as u64;
+        if end > self.length_bytes() {
+            logged.log.write(logged.length_at(), &end.to_be_bytes(), || ());
+        }
+        logged.log.write(logged.range.start + offset, bytes, || self.file.write(bytes, offset))
     }
 
     pub(in super::super) fn write_stable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.skips_barriers {
+        if self.skips_barriers() {
             return self.write(bytes, offset);
         }
         self.may_fail(bytes, offset)?;
         self.counts.syncs.fetch_add(1, Ordering::Relaxed);
-        let write = || self.file.write_stable(bytes, offset);
-        self.logged(|log| log.write_stable(offset, bytes, write), write)
+        let Some(logged) = &self.logged else { return self.file.write_stable(bytes, offset) };
+        // The file's length, too, as far as data are found by it.
+        let length_bytes = self.length_bytes().max(offset + bytes.len() as u64);
+        logged.log.write_stable(logged.length_at(), &length_bytes.to_be_bytes(), || ());
+        logged.log.write_stable(logged.range.start + offset, bytes, || self.file.write_stable(bytes, offset))
+    }
+
+    pub(in super::super) fn set_length(&self, length_bytes: u64) -> io::Result<()> {
+        let Some(logged) = &self.logged else { return self.file.set_length(length_bytes) };
+        let old_bytes = self.length_bytes();
+        if length_bytes < old_bytes {
+            // Whoever makes the file longer again waits for a write of a refcount before anything leads there, and a
+            // file system keeps the order of what it does to a file: so what was there does not come back.
+            let zeros = vec![0; (old_bytes - length_bytes) as usize];
+            logged.log.write_stable(logged.range.start + length_bytes, &zeros, || ());
+        }
+        let set = || self.file.set_length(length_bytes);
+        logged.log.write(logged.length_at(), &length_bytes.to_be_bytes(), set)
+    }
+
+    fn length_bytes(&self) -> u64 {
+        fstat(&self.file).unwrap().st_size as u64
     }
 
     pub(in super::super) fn fallocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
         let zero = || self.file.fallocate(mode, offset, length);
-        self.logged(|log| log.zero(offset..offset + length, zero), zero)
+        match &self.logged {
+            Some(Logged { log, range, .. }) => log.zero(range.start + offset..range.start + offset + length, zero),
+            None => zero(),
+        }
     }
 
     pub(in super::super) fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
@@ -131,13 +250,6 @@ impl RecordedFile {
         self.gate.pass(offset);
         self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         self.file.read(buffer, offset)
-    }
-
-    fn logged<R>(&self, with: impl FnOnce(&WriteLog) -> R, without: impl FnOnce() -> R) -> R {
-        match &self.log {
-            Some(log) => with(log),
-            None => without(),
-        }
     }
 }
 

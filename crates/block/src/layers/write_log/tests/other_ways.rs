@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl WriteLogDisk {
-    /// A disk whose changes are logged into a log that others write to, too.
-    pub(crate) fn sharing(disk: Arc<dyn Disk>, log: Arc<WriteLog>) -> Self {
-        Self { disk, log }
+    /// A disk whose changes are logged into a log that others write to, too: `range` of it is the disk's.
+    pub(crate) fn sharing(disk: Arc<dyn Disk>, log: Arc<WriteLog>, range: Range<u64>) -> Self {
+        Self { disk, log, range }
     }
 }
 
@@ -28,9 +28,9 @@ impl WriteLog {
         self.around(Change::Zero { range }, zero)
     }
 
-    /// The same, for a flush.
-    pub(crate) fn flush<R>(&self, flush: impl FnOnce() -> R) -> R {
-        self.around(Change::Flush, flush)
+    /// The same, for a flush of what lies in a range.
+    pub(crate) fn flush<R>(&self, range: Range<u64>, flush: impl FnOnce() -> R) -> R {
+        self.around(Change::Flush { range }, flush)
     }
 
     fn around<R>(&self, change: Change, act: impl FnOnce() -> R) -> R {
@@ -50,7 +50,7 @@ impl Recording {
     pub(crate) fn without_flushes(mut self) -> Self {
         for event in &mut self.events {
             match event {
-                Event::Issued(change @ Change::Flush) => *change = Change::Zero { range: 0..0 },
+                Event::Issued(change @ Change::Flush { .. }) => *change = Change::Zero { range: 0..0 },
                 Event::Issued(Change::Write { force_unit_access, .. }) => *force_unit_access = false,
                 _ => {}
             }
