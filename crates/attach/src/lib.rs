@@ -5,12 +5,14 @@
 //! directory of its sockets is let in: that is the user who made it.
 #![forbid(unsafe_code)]
 
+mod directory;
 mod program;
 mod users;
 
 use anyhow::{Context, Result};
-use blockyard_block::{Disk, EventFd, ReplacementFile, RequestError, private_directory};
+use blockyard_block::{Disk, EventFd, ReplacementFile, RequestError};
 use blockyard_session::server::{Export, Server, ServerOptions, Session, SessionStatistics};
+use directory::Directory;
 pub use program::{ProgramError, find_program};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::{Resource, getrlimit};
@@ -25,7 +27,6 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use tempfile::TempDir;
 use users::Listeners;
 
 /// The library.
@@ -105,7 +106,7 @@ pub enum NameError {
 
 /// Disks that are served to programs, until [`Attachment::end`].
 pub struct Attachment {
-    directory: TempDir,
+    directory: Directory,
     environment: Vec<(&'static str, OsString)>,
     /// Those of each disk.
     sessions: Vec<Arc<Sessions>>,
@@ -259,7 +260,7 @@ impl Attachment {
     /// When no directory can be had where programs may be executed, or the system refuses a socket or a thread.
     pub fn new(disks: Vec<Attached>, options: AttachOptions) -> Result<Self> {
         check_names(disks.iter().map(|disk| &*disk.name))?;
-        let directory = private_directory(suits).context("making a directory")?;
+        let directory = Directory::new(suits).context("making a directory")?;
         let library = directory.path().join(LIBRARY_NAME);
         fs::write(&library, LIBRARY).with_context(|| format!("cannot write {}", blockyard_block::shown(&library)))?;
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20) as usize;

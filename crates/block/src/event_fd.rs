@@ -1,6 +1,8 @@
 //! Events that a hypervisor, a guest process or another thread rings.
 
+use crate::FileIdentity;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::fstat;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, read, retry_on_intr, write};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,6 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 #[derive(Debug)]
 pub struct EventFd {
     descriptor: OwnedFd,
+    /// What it is looked at for before each use.
+    guarded: Option<FileIdentity>,
 }
 
 impl EventFd {
@@ -17,7 +21,26 @@ impl EventFd {
     /// # Errors
     /// When the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { descriptor: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+        Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?.into())
+    }
+
+    /// The same, for a library in somebody else's program, which may close the descriptor by its number and open a file
+    /// there: nothing is ever written to that, or read from it. Each use costs one more system call.
+    ///
+    /// # Errors
+    /// As [`EventFd::new`].
+    pub fn guarded() -> io::Result<Self> {
+        let event = Self::new()?;
+        let guarded = Some(FileIdentity::of(&fstat(&event.descriptor)?));
+        Ok(Self { guarded, ..event })
+    }
+
+    /// Whether its number is still its own, or another event's.
+    fn check(&self) -> io::Result<()> {
+        match self.guarded {
+            Some(own) if FileIdentity::of(&fstat(&self.descriptor)?) != own => Err(Errno::BADF.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Makes the event readable.
@@ -31,6 +54,7 @@ impl EventFd {
     /// # Errors
     /// When the descriptor is closed, or another file's: a program may close what a library in it has.
     pub fn try_ring(&self) -> io::Result<()> {
+        self.check()?;
         match retry_on_intr(|| write(&self.descriptor, &1u64.to_ne_bytes())) {
             // The only failure of a non-blocking eventfd is a counter that is full, and then it is readable already.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
@@ -41,6 +65,9 @@ impl EventFd {
     /// How often it was rung since it was last taken; zero when it was not. Afterwards it is no longer readable. Does
     /// not wait, though another process that has it may have made it an event to wait on: they share its flags.
     pub fn take(&self) -> u64 {
+        if self.check().is_err() {
+            return 0;
+        }
         let mut count = [0; 8];
         // At no offset.
         let mut take =
@@ -57,7 +84,7 @@ impl EventFd {
 /// Takes an eventfd made elsewhere, by a vhost-user front end for example. It must be non-blocking.
 impl From<OwnedFd> for EventFd {
     fn from(descriptor: OwnedFd) -> Self {
-        Self { descriptor }
+        Self { descriptor, guarded: None }
     }
 }
 
@@ -79,6 +106,23 @@ mod tests {
         event.ring();
         assert_eq!(event.take(), 2);
         assert_eq!(event.take(), 0);
+    }
+
+    #[test]
+    fn a_guarded_one_leaves_a_file_alone_that_has_its_number() {
+        let event = EventFd::guarded().unwrap();
+        event.ring();
+        assert_eq!(event.take(), 1);
+        let file = tempfile::tempfile().unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"a file's", 0).unwrap();
+        let EventFd { mut descriptor, guarded } = event;
+        rustix::io::dup2(&file, &mut descriptor).unwrap();
+        let event = EventFd { descriptor, guarded };
+        assert_eq!(event.try_ring().unwrap_err().raw_os_error(), Some(libc::EBADF));
+        assert_eq!(event.take(), 0);
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut &file, &mut text).unwrap();
+        assert_eq!(text, "a file's", "and its place is its beginning");
     }
 
     #[test]

@@ -210,7 +210,9 @@ pub use null::NullDisk;
 pub use opened_file::{OpenedFile, descriptor_path};
 pub use place::directory_of;
 pub use printable::{misleads, printable, printable_lines, shell_word, shown};
-pub use private_directory::{not_planted, private_directory, private_directory_in, unchangeable};
+pub use private_directory::{
+    not_planted, private_directory, private_directory_in, private_directory_named, unchangeable,
+};
 pub use read::{DiskReader, read_bytes, reads_as_zeros};
 pub use remedy::Remedy;
 pub use replacement::{ReplacementError, ReplacementFile, refuse_missing_device, refuse_strangers};

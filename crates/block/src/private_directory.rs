@@ -26,6 +26,14 @@ const OF_THE_SYSTEM: [&str; 6] = ["/", "/dev", "/dev/shm", "/tmp", "/var", "/var
 /// # Errors
 /// When others can change what lies in each of them, or none can be made.
 pub fn private_directory(suits: impl Fn(&Path) -> bool) -> io::Result<TempDir> {
+    private_directory_named("blockyard-", suits)
+}
+
+/// The same, whose name begins with `prefix`.
+///
+/// # Errors
+/// As there.
+pub fn private_directory_named(prefix: &str, suits: impl Fn(&Path) -> bool) -> io::Result<TempDir> {
     let places = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into(), "/var/tmp".into()];
     // A place is looked at when those before it do not suit.
     let mut own = places.iter().filter_map(|place| unchangeable(place).ok());
@@ -38,7 +46,7 @@ pub fn private_directory(suits: impl Fn(&Path) -> bool) -> io::Result<TempDir> {
         )));
     };
     let suitable = if suits(&first) { None } else { own.find(|place| suits(place)) };
-    make(&suitable.unwrap_or(first), "blockyard-")
+    make(&suitable.unwrap_or(first), prefix)
 }
 
 /// A new one in `directory`, which somebody has named, whose name begins with `prefix`.

@@ -589,14 +589,20 @@ fn what_a_thread_is_in_the_middle_of_is_nothing_to_a_child_and_to_other_threads(
     }
 }
 
-/// A daemon closes what it did not open, past libc: the disk is lost to it, and nothing waits for it.
+/// A daemon closes what it did not open, past libc: the disk is lost to it, and nothing waits for it, nor is anything
+/// done to a file that has one of the numbers now.
 #[test]
 fn a_program_that_closes_the_librarys_descriptors_past_libc_has_lost_the_disk() {
-    let program = "import ctypes, os, signal, time
+    let program = "import ctypes, os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: os._exit(3))
+past_libc = ctypes.CDLL('libc.so.6').syscall
 disk = os.open('/disk', os.O_RDWR)
 os.pread(disk, 4096, 0)
-assert ctypes.CDLL('libc.so.6').syscall(436, disk + 1, ctypes.c_uint(-1), 0) == 0
+other = os.open(sys.argv[1], os.O_RDWR)
+numbers = [int(number) for number in os.listdir('/proc/self/fd') if int(number) > other]
+assert past_libc(436, other + 1, ctypes.c_uint(-1), 0) == 0
+if sys.argv[2] == 'others':
+    for number in numbers: assert past_libc(33, other, number) == number
 def is_lost(call, *arguments):
     try: call(disk, *arguments)
     except OSError as error:
@@ -605,12 +611,60 @@ def is_lost(call, *arguments):
 # For as long as the server looks by itself, it needs no descriptor.
 while not is_lost(os.pread, 4096, 4 << 20): time.sleep(0.1)
 assert is_lost(os.pread, 4096, 4 << 20) and is_lost(os.fsync)
+assert os.lseek(other, 0, os.SEEK_CUR) == 0 and os.read(other, 99) == b'the content of a file'
 os.kill(os.getpid(), signal.SIGTERM)";
     let yard = Yard::new();
-    let disk = yard.random("disk.img", BYTES, 38);
-    let outcome =
-        run_without_leftovers(&mut on_disk(&disk, ["timeout", "-s", "KILL", "60", "/usr/bin/python3", "-c", program]));
-    assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
+    let (disk, other) = (yard.random("disk.img", BYTES, 38), yard.path("other"));
+    for what in ["nothing", "others"] {
+        fs::write(&other, "the content of a file").unwrap();
+        let words = ["timeout", "-s", "KILL", "60", "/usr/bin/python3", "-c", program].map(OsStr::new);
+        let words = words.into_iter().chain([other.as_os_str(), what.as_ref()]);
+        let outcome = run_without_leftovers(&mut on_disk(&disk, words));
+        assert_eq!(outcome.code, Some(3), "{what}: {}", outcome.stderr);
+        assert_eq!(fs::read(&other).unwrap(), b"the content of a file");
+    }
+}
+
+/// Nobody is left who could wake it. What its `attach` had in the file system, the next one takes away.
+#[test]
+fn who_sleeps_without_descriptors_hears_that_the_server_was_killed() {
+    let program = "import ctypes, os, threading, time
+disk = os.open('/disk', os.O_RDONLY)
+os.pread(disk, 4096, 0)
+ended = os.open('ended', os.O_WRONLY | os.O_CREAT)
+def reads():
+    try:
+        for block in range(1, 9999): os.pread(disk, 4096, block * 4096)
+    except OSError as error: os.write(ended, str(error.errno).encode())
+thread = threading.Thread(target=reads)
+thread.start()
+sleeps = lambda: ') S ' in open(f'/proc/self/task/{thread.native_id}/stat').read()
+while sum(sleeps() or time.sleep(0.01) or -9 for _ in range(9)) < 9: time.sleep(0.01)
+assert ctypes.CDLL('libc.so.6').syscall(436, ended + 1, ctypes.c_uint(-1), 0) == 0
+os.kill(os.getppid(), 9)
+thread.join()
+os.rename('ended', 'told')";
+    let yard = Yard::new();
+    let slow = format!("{},iops=1", yard.random("disk.img", BYTES, 41).display());
+    let place = yard.path("place");
+    fs::create_dir(&place).unwrap();
+    let in_place = |command: &mut Command| command.current_dir(&place).env("TMPDIR", &place).status().unwrap();
+    let left = || fs::read_dir(&place).unwrap().any(|entry| entry.unwrap().path().is_dir());
+    in_place(&mut on_disk(&slow, ["/usr/bin/python3", "-c", program]));
+    support::wait_until("the end of what sleeps", || place.join("told").exists());
+    assert_eq!(fs::read_to_string(place.join("told")).unwrap(), "5");
+    assert!(left());
+    let age = |name: &Path| Command::new("touch").args(["-d", "2 minutes ago"]).arg(name).status().unwrap();
+    fs::read_dir(&place).unwrap().for_each(|entry| assert!(age(&entry.unwrap().path()).success()));
+    // One that is in use stays, however old it is.
+    let again = "touch -d '2 minutes ago' blockyard-attach-*; test -e blockyard-attach-* &&
+                 \"$0\" attach null:1M /other -- true && head -c 4096 /disk >out && ls -d blockyard-attach-*";
+    let outcome = run(on_disk(&slow, ["sh", "-c", again, env!("CARGO_BIN_EXE_blockyard")])
+        .current_dir(&place)
+        .env("TMPDIR", &place))
+    .succeeded();
+    assert_eq!(outcome.stdout.lines().count(), 1, "{outcome:#?}");
+    assert!(!left());
 }
 
 /// What waits for a server that does nothing ends when the program is asked to, and the handler runs.

@@ -144,7 +144,7 @@ impl Requests {
             told: 0,
         };
         let (under_way, told, expected, wanted) = Default::default();
-        Ok(Self { state: Mutex::new(state), under_way, told, expected, wanted, interrupt: EventFd::new()? })
+        Ok(Self { state: Mutex::new(state), under_way, told, expected, wanted, interrupt: EventFd::guarded()? })
     }
 
     /// The state, from whoever waits with it.

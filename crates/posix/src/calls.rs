@@ -3,6 +3,7 @@
 
 mod aio;
 mod attach;
+mod attributes;
 mod data;
 mod descriptors;
 mod names;

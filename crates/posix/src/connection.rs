@@ -12,7 +12,8 @@ use crate::users::{self, UnderWay, Users};
 use crate::writers::Writers;
 use crate::{own, stderr};
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, explain};
-use blockyard_session::open::{OpenDisk, OpenOptions, RECONNECT, open_disk};
+use blockyard_session::open::{OpenDisk, OpenOptions, RECONNECT, SERVER_BUSY, open_disk};
+use libc::c_int;
 use std::error::Error;
 use std::fs::File;
 use std::io;
@@ -74,6 +75,8 @@ pub(crate) struct Connection {
 static CONNECTIONS: [AtomicPtr<Connection>; NAMES_MAX] = [const { AtomicPtr::new(null_mut()) }; NAMES_MAX];
 /// Whether this process has said why it has no disk.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
+/// Whether the last attempt has failed: the next one is made once, and does not wait.
+static HAS_FAILED: [AtomicBool; NAMES_MAX] = [const { AtomicBool::new(false) }; NAMES_MAX];
 static IS_CONNECTING: [AtomicBool; NAMES_MAX] = [const { AtomicBool::new(false) }; NAMES_MAX];
 
 /// The connection to the disk of that number.
@@ -93,6 +96,7 @@ pub(crate) fn to(number: usize) -> Result<&'static Connection, Errno> {
             own::make(|| without_signals(|| connect(number)))
         };
         let connected = connected.map(|connection| &*Box::leak(Box::new(connection)));
+        HAS_FAILED[number].store(connected.is_err(), Ordering::Relaxed);
         if let Ok(connection) = connected {
             CONNECTIONS[number].store(ptr::from_ref(connection).cast_mut(), Ordering::Release);
         }
@@ -136,7 +140,9 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let locks = locks_of(&named.disk);
     // Who serves the disk for this program alone, and has made that file, does not come back.
     let reconnect = if locks.is_some() { Duration::ZERO } else { RECONNECT };
-    let options = OpenOptions { ending: &signals::ending, reconnect, ..OpenOptions::default() };
+    let has_failed = HAS_FAILED.get(number).is_some_and(|failed| failed.load(Ordering::Relaxed));
+    let busy = if has_failed { Duration::ZERO } else { SERVER_BUSY };
+    let options = OpenOptions { ending: &signals::ending, reconnect, busy, is_guest: true, ..OpenOptions::default() };
     let opened = open_disk(&specification, &options).map_err(|error| failed(&error))?;
     let channels: Vec<_> = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
@@ -186,12 +192,12 @@ pub(crate) fn without_signals<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What a call is told where a channel cannot be made: there is not enough of something here, or nobody serves the
-/// disk any more.
-fn shortage_or_loss(error: io::Error) -> Errno {
+/// What a call is told where a channel cannot be made: there is not enough of something here, which is `shortage`, or
+/// nobody serves the disk any more.
+fn shortage_or_loss(error: io::Error, shortage: c_int) -> Errno {
     let is_shortage =
         error.kind() == io::ErrorKind::OutOfMemory || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
-    Errno(if is_shortage { libc::ENOMEM } else { libc::EIO })
+    Errno(if is_shortage { shortage } else { libc::EIO })
 }
 
 /// Starts a thread of this library's own.
@@ -243,7 +249,7 @@ impl Connection {
                 let _inside = Inside::enter();
                 Ok(empty.insert(
                     own::make(|| self.new_channel(CHANNEL_BYTES, CHANNEL_BYTES / PIECE_BYTES))
-                        .map_err(shortage_or_loss)?,
+                        .map_err(|error| shortage_or_loss(error, libc::ENOMEM))?,
                 ))
             }
         }
@@ -270,7 +276,7 @@ impl Connection {
             return Ok(requests);
         }
         let _inside = Inside::enter();
-        let made = own::make(|| Requests::new(self)).map_err(|_| Errno(libc::EAGAIN))?;
+        let made = own::make(|| Requests::new(self)).map_err(|error| shortage_or_loss(error, libc::EAGAIN))?;
         // Another thread may have been sooner.
         Ok(self.requests.get_or_init(|| made))
     }

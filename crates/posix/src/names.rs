@@ -4,8 +4,9 @@ use crate::guarded::get;
 use crate::locks;
 use blockyard_block::specification::DiskSpecification;
 use libc::{c_char, c_int};
-use std::ffi::{CStr, OsStr};
-use std::io::Write;
+use rustix::fs::{Stat, fstat, stat};
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -25,8 +26,8 @@ pub(crate) const NAMES_MAX: usize = 64;
 pub(crate) struct Named {
     pub(crate) name: Vec<u8>,
     pub(crate) disk: String,
-    /// Where its last part begins, if it begins with a slash and ends with a part.
-    part_at: Option<usize>,
+    /// Where its last part begins, if it begins with a slash and ends with a part, and the directory before it.
+    part: Option<(usize, CString)>,
 }
 
 impl Named {
@@ -35,7 +36,8 @@ impl Named {
         let disk = str::from_utf8(disk).ok().filter(|disk| !disk.is_empty())?.to_owned();
         let slash = name.iter().rposition(|&byte| byte == b'/').filter(|_| name.first() == Some(&b'/'));
         let part_at = slash.map(|slash| slash + 1).filter(|&at| at < name.len());
-        (!name.is_empty()).then(|| Self { name: name.to_owned(), disk, part_at })
+        let part = part_at.and_then(|at| Some((at, CString::new(name.get(..at)?).ok()?)));
+        (!name.is_empty()).then(|| Self { name: name.to_owned(), disk, part })
     }
 
     /// Whether what is called a disk can be one.
@@ -56,8 +58,8 @@ impl Named {
     /// Whether it is the file of this name, which begins with `first`, in a directory that a descriptor is open on (or
     /// `AT_FDCWD`).
     pub(crate) fn is_in(&self, directory: c_int, first: u8, path: *const c_char) -> bool {
-        let Some((parent, part)) = self.part_at.and_then(|at| self.name.split_at_checked(at)) else { return false };
-        is_text(part, first, path) && is_at(directory, without_slash(parent))
+        let Some((at, parent)) = &self.part else { return false };
+        self.name.get(*at..).is_some_and(|part| is_text(part, first, path)) && is_at(directory, parent)
     }
 }
 
@@ -68,24 +70,17 @@ fn is_text(text: &[u8], first: u8, path: *const c_char) -> bool {
         && rest.all(|(index, &byte)| get(path.cast::<u8>().wrapping_add(index)) == Ok(byte))
 }
 
-/// Whether a directory, the working one (`AT_FDCWD`) or one that a descriptor is open on, is at a path. Nothing is
-/// allocated: it is asked of any name, in signal handlers, too.
-fn is_at(directory: c_int, path: &[u8]) -> bool {
-    let mut link = [0; 32];
-    let written = match directory {
-        libc::AT_FDCWD => write!(&mut link[..], "/proc/self/cwd\0"),
-        descriptor => write!(&mut link[..], "/proc/self/fd/{descriptor}\0"),
+/// Whether a directory, the working one (`AT_FDCWD`) or one that a descriptor is open on, is the one of that path.
+/// Nothing is allocated, and little put on the stack: it is asked of any name, in signal handlers, too.
+fn is_at(directory: c_int, path: &CStr) -> bool {
+    let found = match directory {
+        libc::AT_FDCWD => stat(c"."),
+        // SAFETY: whatever is open there, or nothing, it is only looked at.
+        descriptor if descriptor >= 0 => fstat(unsafe { BorrowedFd::borrow_raw(descriptor) }),
+        _ => return false,
     };
-    let Ok(link) = CStr::from_bytes_until_nul(&link) else { return false };
-    let mut found = [0_u8; libc::PATH_MAX as usize];
-    // SAFETY: there is room for so many bytes.
-    let length = unsafe { libc::readlink(link.as_ptr(), found.as_mut_ptr().cast(), found.len()) };
-    written.is_ok() && usize::try_from(length).is_ok_and(|length| found.get(..length) == Some(path))
-}
-
-/// A directory's path, which ends with a slash, as the kernel says it.
-fn without_slash(parent: &[u8]) -> &[u8] {
-    parent.strip_suffix(b"/").filter(|rest| !rest.is_empty()).unwrap_or(parent)
+    let identity = |found: Stat| (found.st_dev, found.st_ino);
+    found.is_ok_and(|found| stat(path).is_ok_and(|there| identity(there) == identity(found)))
 }
 
 /// What may lie beside a disk's socket.

@@ -38,7 +38,7 @@ impl QueuedDisk {
         let specification: DiskSpecification =
             disk.parse().map_err(|error| Refusal { errno: Errno(libc::EINVAL), reason: explain(&error) })?;
         let _inside = Inside::enter();
-        let options = OpenOptions { read_only, ..OpenOptions::default() };
+        let options = OpenOptions { read_only, is_guest: true, ..OpenOptions::default() };
         let opened = without_signals(|| open_disk(&specification, &options))
             .map_err(|error| Refusal { errno: errno_beneath(&error), reason: explain(&error) })?;
         let writers = Writers::of(locks_of(disk).as_ref());
@@ -70,6 +70,9 @@ impl QueuedDisk {
                 _change: (!self.geometry().read_only).then(|| self.0.writers.begin()),
                 completions: Vec::with_capacity(queue.depth()),
                 given: 0,
+                // As many may have ended and not been given yet as are under way.
+                requests: vec![Pushed { token: 0, is_write: false }; 2 * queue.depth()],
+                free: (0..2 * queue.depth()).collect(),
                 queue,
                 _memory: memory,
                 base,
@@ -107,9 +110,19 @@ pub(crate) struct OpenQueue {
     /// What the queue has given, of which so many are the program's already: as many as there is room for.
     completions: Vec<Completion>,
     given: usize,
+    /// What those that are under way are to the program, by their numbers here, and the numbers that are free.
+    requests: Vec<Pushed>,
+    free: Vec<usize>,
     /// For as long as it may write: nobody knows when.
     _change: Option<Change>,
     disk: Arc<Opened>,
+}
+
+/// A request as the program knows it.
+#[derive(Clone, Copy)]
+struct Pushed {
+    token: u64,
+    is_write: bool,
 }
 
 /// Which way bytes go.
@@ -169,7 +182,13 @@ impl OpenQueue {
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), Errno> {
-        self.queue.push(request).map_err(|_| Errno(libc::EAGAIN))
+        let full = || Errno(libc::EAGAIN);
+        let number = *self.free.last().ok_or_else(full)?;
+        self.queue.push(&Request { token: number as u64, ..*request }).map_err(|_| full())?;
+        self.free.pop();
+        let is_write = matches!(request.operation, Operation::Write { .. });
+        self.requests[number] = Pushed { token: request.token, is_write };
+        Ok(())
     }
 
     /// Hands over all that was taken.
@@ -197,11 +216,13 @@ impl OpenQueue {
             }
             let before = count;
             for completion in self.completions[self.given..].iter().take(max - count) {
-                // Whether it was a write, the program knows: if not, one that another process made is told of less.
-                if completion.result.is_err_and(|error| !is_lost(error)) {
+                let number = completion.token as usize;
+                let Pushed { token, is_write } = self.requests[number];
+                self.free.push(number);
+                if is_write && completion.result.is_err_and(|error| !is_lost(error)) {
                     self.disk.writers.told(1);
                 }
-                give(count, *completion);
+                give(count, Completion { token, ..*completion });
                 count += 1;
             }
             self.given += count - before;

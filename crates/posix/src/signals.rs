@@ -163,7 +163,7 @@ pub(crate) fn ending() -> Option<Arc<EventFd>> {
     let known = || unsafe { ENDING.load(Ordering::Acquire).as_ref() };
     if known().is_none() {
         // One thread at a time connects.
-        ENDING.store(Arc::into_raw(Arc::new(EventFd::new().ok()?)).cast_mut(), Ordering::Release);
+        ENDING.store(Arc::into_raw(Arc::new(EventFd::guarded().ok()?)).cast_mut(), Ordering::Release);
     }
     let event: *const EventFd = known()?;
     // SAFETY: it was made of such a one, which is never given up.

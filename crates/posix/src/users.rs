@@ -12,6 +12,8 @@ use crate::connection;
 use crate::errno::Errno;
 use crate::names::NAMES_MAX;
 use crate::signals::Busy;
+use blockyard_block::FileIdentity;
+use rustix::fs::fstat;
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::os::unix::net::UnixStream;
@@ -38,20 +40,24 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 static STATES: [AtomicU64; NAMES_MAX] = [const { AtomicU64::new(0) }; NAMES_MAX];
 
-/// The socket.
+/// The socket, and which file that is: a program may close it past libc, and have another one of its number.
 #[derive(Debug)]
-pub(crate) struct Users(UnixStream);
+pub(crate) struct Users {
+    socket: UnixStream,
+    identity: FileIdentity,
+}
 
 impl Users {
     pub(crate) fn connect(path: &Path) -> Result<Self, Errno> {
-        Ok(Self(UnixStream::connect(path)?))
+        let socket = UnixStream::connect(path)?;
+        Ok(Self { identity: FileIdentity::of(&fstat(&socket)?), socket })
     }
 
     /// Says that this process is to be a user, and waits until all is done that others have not waited for.
     pub(crate) fn enter(&self) -> Result<(), Errno> {
         self.say(ENTER)?;
         let mut answer = [0];
-        match retry_on_intr(|| recv(&self.0, &mut answer[..], RecvFlags::empty())) {
+        match retry_on_intr(|| recv(&self.socket, &mut answer[..], RecvFlags::empty())) {
             Ok((_, 1)) => Ok(()),
             // Nobody serves the disk any more.
             _ => Err(Errno(libc::EIO)),
@@ -59,7 +65,10 @@ impl Users {
     }
 
     fn say(&self, word: u8) -> Result<(), Errno> {
-        let said = retry_on_intr(|| send(&self.0, &[word], SendFlags::NOSIGNAL));
+        if !fstat(&self.socket).is_ok_and(|found| FileIdentity::of(&found) == self.identity) {
+            return Err(Errno(libc::EIO));
+        }
+        let said = retry_on_intr(|| send(&self.socket, &[word], SendFlags::NOSIGNAL));
         said.map(drop).map_err(|_| Errno(libc::EIO))
     }
 }

@@ -40,6 +40,10 @@ pub struct OpenOptions<'a> {
     pub has_secrets: bool,
     /// How long a session's server that went away is waited for.
     pub reconnect: Duration,
+    /// How long it is asked again whether one lets this process in that does not do so at once.
+    pub busy: Duration,
+    /// [`SessionOptions::is_guest`] of a session that is about to be.
+    pub is_guest: bool,
     /// Every byte is read or written once, from one end to the other.
     pub streams: bool,
     /// Says [`SessionOptions::ending`] of a session that is about to be.
@@ -57,6 +61,8 @@ impl Default for OpenOptions<'_> {
             file: None,
             has_secrets: false,
             reconnect: RECONNECT,
+            busy: SERVER_BUSY,
+            is_guest: false,
             streams: false,
             ending: &|| None,
             remark: &|_| {},
@@ -210,18 +216,19 @@ pub const RECONNECT: Duration = Duration::from_secs(10);
 
 /// How long a server may take to notice that its last client has gone, and until then turns the next one away; or to
 /// listen on the socket that it has just made.
-const SERVER_BUSY: Duration = Duration::from_millis(500);
+pub const SERVER_BUSY: Duration = Duration::from_millis(500);
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 fn connect(session: &SessionSpecification, options: &OpenOptions<'_>) -> Result<SessionDisk, OpenError> {
     let io_buffer_bytes = session.io_buffer_bytes.or(options.has_secrets.then_some(IO_BUFFER_BYTES));
-    let (reconnect, ending) = (options.reconnect, (options.ending)());
-    let options = SessionOptions { io_buffer_bytes, reconnect, ending, ..SessionOptions::default() };
+    let OpenOptions { reconnect, busy, is_guest, .. } = *options;
+    let ending = (options.ending)();
+    let options = SessionOptions { io_buffer_bytes, reconnect, ending, is_guest, ..SessionOptions::default() };
     let (start, mut pause) = (Instant::now(), RETRY_PAUSE);
     loop {
         match SessionDisk::connect(&session.path, &options) {
             Err(SessionError::Closed(_) | SessionError::Os { .. } | SessionError::NobodyListens(_))
-                if start.elapsed() < SERVER_BUSY =>
+                if start.elapsed() < busy =>
             {
                 thread::sleep(pause);
                 pause *= 2;

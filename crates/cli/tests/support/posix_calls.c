@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <poll.h>
 #include <pthread.h>
@@ -20,8 +21,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define CHECK(condition) \
@@ -182,6 +185,8 @@ static void write_and_sync(void)
 	FAILS(fallocate(disk, 0, 0, 4096), EOPNOTSUPP);
 	CHECK(posix_fallocate(disk, 0, size) == 0 && posix_fallocate(disk, size, 1) == ENOSPC);
 	CHECK(posix_fadvise(disk, 0, 0, POSIX_FADV_SEQUENTIAL) == 0);
+	CHECK(posix_fadvise(disk, 0, 0, 99) == EINVAL && readahead(disk, 0, 4096) == 0);
+	FAILS(sync_file_range(disk, -1, 1, SYNC_FILE_RANGE_WRITE), EINVAL);
 	FAILS(ftruncate(disk, 0), EINVAL);
 	FAILS(truncate(name, 0), EINVAL);
 	unsigned long long range[2] = { 65536, 4096 };
@@ -212,6 +217,35 @@ static void write_and_sync(void)
 	FAILS(write(disk, bytes, 1), ENOSPC);
 	FAILS(read(disk, bytes, 1), EBADF);
 	CHECK(close(disk) == 0);
+}
+
+/* What the kernel says of no name, or of another file's. */
+static void directory_says(int disk)
+{
+	int pipes[2];
+	char *real = realpath(name, NULL), place[PATH_MAX];
+
+	CHECK(real != NULL && strcmp(real, name) == 0 && realpath(name, place) == place && strcmp(place, name) == 0);
+	free(real);
+	FAILS(symlink("other", name), EEXIST);
+	FAILS(link("/dev/null", name), EEXIST);
+	FAILS(link(name, "/other"), EPERM);
+	FAILS(mkdir(name, 0700), EEXIST);
+	FAILS(mknod(name, S_IFREG | 0600, 0), EEXIST);
+	FAILS(rmdir(name), ENOTDIR);
+	FAILS(chdir(name), ENOTDIR);
+	FAILS(readlink(name, place, sizeof place), EINVAL);
+	FAILS(chmod(name, 0600), EPERM);
+	FAILS(fchmod(disk, 0600), EPERM);
+	FAILS(chown(name, 0, 0), EPERM);
+	FAILS(fchown(disk, 0, 0), EPERM);
+	CHECK(utimensat(AT_FDCWD, name, NULL, 0) == 0 && utimes(name, NULL) == 0 && futimens(disk, NULL) == 0);
+	FAILS(setxattr(name, "user.a", "b", 1, 0), EOPNOTSUPP);
+	FAILS(fgetxattr(disk, "user.a", place, 1), EOPNOTSUPP);
+	CHECK(listxattr(name, place, sizeof place) == 0 && flistxattr(disk, NULL, 0) == 0);
+	CHECK(pipe(pipes) == 0);
+	FAILS(splice(disk, NULL, pipes[1], NULL, 512, 0), EINVAL);
+	CHECK(close(pipes[0]) == 0 && close(pipes[1]) == 0);
 }
 
 static void look(void)
@@ -246,6 +280,9 @@ static void look(void)
 	FAILS(unlink(name), EBUSY);
 	FAILS(rename(name, "/other"), EBUSY);
 	FAILS(rename("/other", name), EBUSY);
+	int again = open(name, O_RDWR);
+	directory_says(again);
+	CHECK(close(again) == 0);
 	/* Names that are not the disk's are the kernel's. */
 	char longer[256];
 	snprintf(longer, sizeof longer, "%s.", name);

@@ -153,7 +153,19 @@ calls! {
         disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| flush(&disk))))
     }
     fn [sync_file_range](descriptor: c_int, offset: i64, length: i64, flags: c_uint) -> c_int |own| {
-        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| flush(&disk))))
+        let is_known = flags & !SYNC_FLAGS == 0 && offset >= 0 && length >= 0 && offset.checked_add(length).is_some();
+        let flushed = |disk: OpenDisk| if is_known { flush(&disk) } else { Err(Errno(libc::EINVAL)) };
+        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(flushed)))
+    }
+    fn [readahead](descriptor: c_int, offset: i64, length: usize) -> isize |own| {
+        // What a program reads on, it has before it asks; anything else would be thrown away.
+        disk(descriptor).map_or_else(own, |disk| answer(disk.and_then(OpenDisk::for_reading).map(|_| 0)) as isize)
+    }
+    fn [splice](
+        from: c_int, from_place: *mut i64, to: c_int, to_place: *mut i64, length: usize, flags: c_uint
+    ) -> isize |own| {
+        // As of a file that has no such way: programs read and write then.
+        if is_about_disk(from, to) { answer::<c_long>(Err(Errno(libc::EINVAL))) as isize } else { own() }
     }
     fn [ftruncate, ftruncate64](descriptor: c_int, length: i64) -> c_int |own| {
         disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| truncated(disk, length))))
@@ -167,7 +179,9 @@ calls! {
         disk(descriptor).map_or_else(own, |disk| has_room(disk).map_or_else(|error| error.0, |()| 0))
     }
     fn [posix_fadvise, posix_fadvise64](descriptor: c_int, offset: i64, length: i64, advice: c_int) -> c_int |own| {
-        disk(descriptor).map_or_else(own, |disk| disk.map_or_else(|error| error.0, |_| 0))
+        let is_known = (libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&advice) && length >= 0;
+        let known = if is_known { 0 } else { libc::EINVAL };
+        disk(descriptor).map_or_else(own, |disk| disk.map_or_else(|error| error.0, |_| known))
     }
     fn [copy_file_range](
         from: c_int, from_place: *mut i64, to: c_int, to_place: *mut i64, length: usize, flags: c_uint
@@ -187,6 +201,10 @@ calls! {
         }
     }
 }
+
+/// Of sync_file_range(2).
+const SYNC_FLAGS: c_uint =
+    libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
 
 /// A buffer, of which a compiler knows that it has room for so much (`_FORTIFY_SOURCE`).
 fn checked(buffers: &[iovec], room: usize) -> Result<&[iovec], Errno> {

@@ -286,6 +286,9 @@ mod request {
     pub(super) const BLKGETSIZE: c_ulong = 0x1260;
     pub(super) const BLKFLSBUF: c_ulong = 0x1261;
     pub(super) const BLKSSZGET: c_ulong = 0x1268;
+    pub(super) const BLKRASET: c_ulong = 0x1262;
+    pub(super) const BLKRAGET: c_ulong = 0x1263;
+    pub(super) const BLKSECTGET: c_ulong = 0x1267;
     pub(super) const BLKBSZGET: c_ulong = 0x8008_1270;
     pub(super) const BLKBSZSET: c_ulong = 0x4008_1271;
     pub(super) const BLKGETSIZE64: c_ulong = 0x8008_1272;
@@ -317,6 +320,10 @@ fn asked(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno>
         BLKGETSIZE64 => put(argument as *mut _, capacity),
         BLKSSZGET | BLKBSZGET => put(argument as *mut _, logical),
         // What the kernel's cache has it in: there is none.
+        // Nor does it read ahead: what is set has no effect.
+        BLKRAGET => put(argument as *mut _, 0 as c_ulong),
+        BLKRASET => Ok(0),
+        BLKSECTGET => put(argument as *mut _, u16::MAX),
         BLKBSZSET => get(argument as *const c_int).map(|_| 0),
         // Partitions of it are no devices.
         BLKRRPART => Ok(0),

@@ -95,12 +95,12 @@ pub(super) fn disk_named(path: *const c_char) -> Option<usize> {
 
 /// The same of a path that may be one in a directory.
 #[inline]
-fn disk_in(directory: c_int, path: *const c_char) -> Option<usize> {
+pub(super) fn disk_in(directory: c_int, path: *const c_char) -> Option<usize> {
     if path.is_null() { None } else { setup::find(directory, path) }
 }
 
 /// The same, where a call may name a descriptor (`AT_EMPTY_PATH`).
-fn disk_at(directory: c_int, path: *const c_char, flags: c_int) -> Option<Result<usize, Errno>> {
+pub(super) fn disk_at(directory: c_int, path: *const c_char, flags: c_int) -> Option<Result<usize, Errno>> {
     let is_empty = || path.is_null() || get(path) == Ok(0);
     if flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
         return Some(disk(directory)?.map(|disk| disk.number));

@@ -87,6 +87,11 @@ impl Connection {
         &self.name
     }
 
+    /// Whether its descriptor is still its own, and no other file has its number.
+    pub(super) fn is_own(&self) -> bool {
+        self.stream.is_own()
+    }
+
     pub(super) fn shut_down(&self) {
         self.stream.shut_down();
     }

@@ -168,7 +168,8 @@ fn watch(link: &Link, connection: &Connection) -> Ended {
             }
             Ok(_) => {}
         }
-        if is_one_closed(&fds) {
+        // What was waited for may be at its end, too.
+        if is_one_closed(&fds) || link.options.is_guest && !connection.is_own() {
             return Ended::Closed;
         }
         if !fds[0].revents().is_empty() {

@@ -49,11 +49,11 @@ pub(super) struct FreshRing {
 }
 
 impl Vring {
-    fn new(index: u16, shape: RingShape) -> io::Result<Self> {
+    fn new(index: u16, shape: RingShape, options: &SessionOptions) -> io::Result<Self> {
         Ok(Self {
             index,
             shape,
-            call: EventFd::new()?,
+            call: options.new_event()?,
             epoch: AtomicU32::new(0),
             news: Mutex::default(),
             completed: AtomicU64::new(0),
@@ -244,12 +244,12 @@ impl Link {
             }),
             kicks: Mutex::default(),
             generation: AtomicU64::new(0),
-            change: EventFd::new()?,
+            change: options.new_event()?,
         })
     }
 
     fn new_kick(&self) -> io::Result<Arc<EventFd>> {
-        let kick = Arc::new(EventFd::new()?);
+        let kick = Arc::new(self.options.new_event()?);
         let mut kicks = lock(&self.kicks);
         kicks.retain(|kick| kick.strong_count() > 0);
         kicks.push(Arc::downgrade(&kick));
@@ -308,7 +308,7 @@ impl Link {
         };
         let parts = parts.and_then(|regions| {
             shared = regions.unwrap_or_default();
-            let vring = Vring::new(index as u16, shape)?;
+            let vring = Vring::new(index as u16, shape, &self.options)?;
             Ok((vring, self.new_kick()?, Ring::new(own, shape, state.table.address(private))?))
         });
         let (vring, kick, ring) = match parts {

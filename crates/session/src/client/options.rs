@@ -2,6 +2,7 @@
 
 use super::connection::is_readable;
 use blockyard_block::EventFd;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,10 @@ pub struct SessionOptions {
     /// [`patience`](Self::patience) is waited for no longer, and one that went away, no longer than that: the session
     /// ends, and all requests with it. Never, where there is none.
     pub ending: Option<Arc<EventFd>>,
+    /// This is a library in somebody else's program, which may close the session's descriptors by their numbers and
+    /// open files there. Then each is looked at before it is used, the session ends where one is gone, and no queue
+    /// sleeps for long at a time.
+    pub is_guest: bool,
     /// Longest time that a wait looks at the virtqueue before it sleeps. It sleeps at once where looking has not paid
     /// lately, and always where the process has one CPU only. Zero: always.
     pub poll: Duration,
@@ -38,12 +43,18 @@ impl Default for SessionOptions {
             reconnect: Duration::ZERO,
             patience: Duration::from_secs(5),
             ending: None,
+            is_guest: false,
             poll: Duration::from_micros(50),
         }
     }
 }
 
 impl SessionOptions {
+    /// An event of the session's.
+    pub(super) fn new_event(&self) -> io::Result<EventFd> {
+        if self.is_guest { EventFd::guarded() } else { EventFd::new() }
+    }
+
     /// Whether this process is asked to end.
     pub(super) fn is_ending(&self) -> bool {
         self.ending.as_ref().is_some_and(|ending| is_readable(ending.as_fd()))

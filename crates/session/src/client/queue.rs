@@ -21,6 +21,8 @@ const ENDED: RequestError = RequestError::Os(libc::ENOTCONN);
 const LOOKS_MAX: u32 = 3;
 /// How often a drop looks whether the server still gets on.
 const DRAIN_STEP: Duration = Duration::from_millis(100);
+/// How often a wait looks whether the session has ended, in a program that may have closed what would say so.
+const GUEST_LOOK: Duration = Duration::from_secs(1);
 
 /// A queue of a session.
 pub(super) struct SessionQueue {
@@ -172,6 +174,10 @@ impl SessionQueue {
         }
         if self.ask(1) {
             return Ok(Woken::Own);
+        }
+        // Who has lost the event hears of the session's end by looking.
+        if self.keeper.link.options.is_guest {
+            left = Some(left.map_or(GUEST_LOOK, |left| left.min(GUEST_LOOK)));
         }
         wait_readable(Some(self.vring.call.as_fd()), events, left)
     }

@@ -5,8 +5,9 @@
 
 use super::SessionError;
 use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX, VERSION, VERSION_MASK};
-use blockyard_block::EventFd;
+use blockyard_block::{EventFd, FileIdentity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix,
@@ -71,6 +72,8 @@ pub(super) struct Header {
 #[derive(Debug)]
 pub(super) struct Stream {
     socket: OwnedFd,
+    /// Which file that is.
+    identity: FileIdentity,
     stop: Arc<EventFd>,
 }
 
@@ -89,7 +92,8 @@ impl Stream {
         })?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(os)?;
-        let stream = Self { socket, stop: Arc::clone(stop) };
+        let identity = FileIdentity::of(&fstat(&socket).map_err(os)?);
+        let stream = Self { socket, identity, stop: Arc::clone(stop) };
         let deadline = Instant::now() + patience;
         loop {
             match connect(&stream.socket, &address) {
@@ -110,7 +114,12 @@ impl Stream {
     /// Takes over a connected socket.
     pub(super) fn from_socket(socket: UnixStream, stop: &Arc<EventFd>) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { socket: socket.into(), stop: Arc::clone(stop) })
+        Ok(Self { identity: FileIdentity::of(&fstat(&socket)?), socket: socket.into(), stop: Arc::clone(stop) })
+    }
+
+    /// Whether the descriptor is still its own, and no other file has its number.
+    pub(super) fn is_own(&self) -> bool {
+        fstat(&self.socket).is_ok_and(|found| FileIdentity::of(&found) == self.identity)
     }
 
     /// Makes both sides see the end of the connection.
