@@ -794,6 +794,37 @@ fn processes_lock_a_disk_as_they_do_a_file() {
     assert_eq!(outcome.stdout, "taken\nfree\nlocked\nfirst\nsecond\n", "{outcome:#?}");
 }
 
+/// As of any file: what a process has locked, the program has that it executes, and another process does not get it.
+/// Not where no descriptor is left to it.
+#[test]
+fn record_locks_stay_when_another_program_is_executed() {
+    let program = "import fcntl, os, sys
+disk = os.open('/disk', os.O_RDWR)
+fcntl.lockf(disk, fcntl.LOCK_EX, 100)
+os.set_inheritable(disk, sys.argv[1] == 'kept')
+again = '''import fcntl, os, sys
+def other():
+    disk = os.open('/disk', os.O_RDWR)
+    try: fcntl.lockf(disk, fcntl.LOCK_EX | fcntl.LOCK_NB, 100)
+    except OSError: os._exit(1)
+    os._exit(0)
+def is_free():
+    child = os.fork()
+    return other() if child == 0 else os.waitpid(child, 0)[1] == 0
+print(is_free())
+disk = os.open('/disk', os.O_RDONLY)
+print(len(os.pread(disk, 9, 0)), is_free())
+os.close(disk)
+print(is_free())'''
+os.execv('/usr/bin/python3', ['python3', '-c', again])";
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 42);
+    for (what, said) in [("kept", "False\n9 False\nTrue\n"), ("closed", "True\n9 True\nTrue\n")] {
+        let outcome = run(&mut on_disk(&disk, ["/usr/bin/python3", "-c", program, what])).succeeded();
+        assert_eq!(outcome.stdout, said, "{what}: {outcome:#?}");
+    }
+}
+
 /// Whoever still has the disk then is not waited for.
 #[test]
 fn an_image_is_closed_when_the_program_ends() {

@@ -120,6 +120,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
 /// as threads that are not there might have been in the middle of anything.
 pub(crate) fn forget_all() {
     signals::forget_all();
+    locks::forget_inherited();
     users::forget_all();
     for (connection, is_connecting) in CONNECTIONS.iter().zip(&IS_CONNECTING) {
         connection.store(null_mut(), Ordering::Release);
@@ -137,7 +138,9 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         Errno(libc::ENXIO)
     };
     let specification = named.disk.parse().map_err(|error| failed(&error))?;
-    let locks = locks_of(&named.disk);
+    let inherited = locks::inherited(number);
+    let has_locked = inherited.is_some();
+    let locks = inherited.or_else(|| locks_of(&named.disk));
     // Who serves the disk for this program alone, and has made that file, does not come back.
     let reconnect = if locks.is_some() { Duration::ZERO } else { RECONNECT };
     let has_failed = HAS_FAILED.get(number).is_some_and(|failed| failed.load(Ordering::Relaxed));
@@ -157,7 +160,7 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         behind: Behind::default(),
         locks,
         description_locks: named.description_locks(),
-        has_locked: AtomicBool::new(false),
+        has_locked: AtomicBool::new(has_locked),
         channels_max: AtomicUsize::new(channels.len()),
         channels,
         turn: AtomicUsize::new(0),

@@ -2,23 +2,31 @@
 //!
 //! The kernel keeps them, on two files that whoever serves the disk has put beside its socket: what the program wants
 //! to lock of the disk is locked there. For record locks, which end with the process, each process has one of them open
-//! once. The other is opened for each open file description, for its own locks (`F_OFD_SETLK`, flock(2)), and children
-//! have it as they have the description. They are two, as closing any descriptor of a file gives the process's record
-//! locks up.
+//! once, and still has it in a program that it executes, once it has locked something. The other is opened for each
+//! open file description, for its own locks (`F_OFD_SETLK`, flock(2)), and children have it as they have the
+//! description. They are two, as closing any descriptor of a file gives the process's record locks up.
 
 use crate::connection::{self, Connection};
 use crate::description::Description;
 use crate::errno::Errno;
+use crate::names::{NAMES_MAX, Named, beside};
 use crate::own;
-use crate::setup::Inside;
+use crate::setup::{self, Inside};
 use libc::{c_int, flock};
-use rustix::fs::{Mode, OFlags, open};
-use std::os::fd::AsRawFd;
-use std::sync::atomic::Ordering;
+use rustix::fs::{Mode, OFlags, open, readlink};
+use rustix::io::{FdFlags, fcntl_setfd};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// What they are called, behind the socket's name.
 pub(crate) const ENDING: &str = ".lock";
 pub(crate) const OF_DESCRIPTIONS: &str = ".flock";
+
+/// The file of record locks that the program before this one has left, for each disk: its descriptor, from 1 on. It is
+/// in place of one that would be opened, as closing any of them gives the locks up.
+static INHERITED: [AtomicI32; NAMES_MAX] = [const { AtomicI32::new(0) }; NAMES_MAX];
 
 const NONE: Errno = Errno(libc::ENOLCK);
 
@@ -62,6 +70,44 @@ impl Wanted {
     }
 }
 
+/// From now on, programs that are executed keep this process's record locks of a disk, as POSIX has it.
+pub(crate) fn pass_on(connection: &Connection) {
+    if !connection.has_locked.swap(true, Ordering::Relaxed)
+        && let Some(file) = &connection.locks
+    {
+        // It cannot fail.
+        let _ = fcntl_setfd(file, FdFlags::empty());
+    }
+}
+
+/// The disk whose record locks are kept on the file that a descriptor is open on.
+pub(crate) fn disk_of(descriptor: c_int) -> Option<usize> {
+    let link = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new()).ok()?;
+    let is_it =
+        |named: &Named| beside(&named.disk, ENDING).is_some_and(|path| path.as_os_str().as_bytes() == link.as_bytes());
+    setup::disks().position(is_it)
+}
+
+/// Takes in a descriptor of a disk's record locks, which the program before this one had.
+pub(crate) fn adopt(disk: usize, descriptor: c_int) {
+    if let Some(place) = INHERITED.get(disk) {
+        place.store(descriptor + 1, Ordering::Release);
+        own::adopt(descriptor);
+    }
+}
+
+/// The file of a disk's record locks, if the program before this one had some. It is asked for once.
+pub(crate) fn inherited(disk: usize) -> Option<File> {
+    let descriptor = INHERITED.get(disk)?.swap(0, Ordering::AcqRel) - 1;
+    // SAFETY: it is this library's own, and nobody else asks for it.
+    (descriptor >= 0).then(|| unsafe { File::from_raw_fd(descriptor) })
+}
+
+/// In a child: its parent's locks are not its own.
+pub(crate) fn forget_inherited() {
+    INHERITED.iter().for_each(|place| place.store(0, Ordering::Release));
+}
+
 /// As flock(2), on the file of a description's own locks; may wait likewise.
 pub(crate) fn lock_all(file: c_int, operation: c_int) -> Result<c_int, Errno> {
     // SAFETY: two numbers.
@@ -88,10 +134,12 @@ pub(crate) fn open_for(connection: &Connection, description: &Description) {
 pub(crate) fn release(disk: usize) {
     let has_locked = |connection: &&Connection| connection.has_locked.load(Ordering::Relaxed);
     let connection = connection::there(disk).filter(has_locked);
-    let Some(file) = connection.and_then(|connection| connection.locks.as_ref()) else { return };
+    let own = connection.and_then(|connection| connection.locks.as_ref()).map(AsRawFd::as_raw_fd);
+    let inherited = || INHERITED.get(disk).map(|place| place.load(Ordering::Acquire) - 1).filter(|&file| file >= 0);
+    let Some(file) = own.or_else(inherited) else { return };
     // SAFETY: all of it is numbers.
     let mut all: flock = unsafe { std::mem::zeroed() };
     all.l_type = libc::F_UNLCK as i16;
     // SAFETY: the structure is what the command takes.
-    unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_SETLK, &raw mut all) };
+    unsafe { libc::syscall(libc::SYS_fcntl, file, libc::F_SETLK, &raw mut all) };
 }

@@ -163,6 +163,11 @@ pub(crate) fn adopt_locks(descriptor: c_int) {
     }
 }
 
+/// Takes in one that the program before this one has kept as a connection's.
+pub(crate) fn adopt(descriptor: c_int) {
+    OF_CONNECTIONS.insert(descriptor);
+}
+
 /// Closes a file of locks that the program before this one has kept of what this one has no descriptor of.
 pub(crate) fn close_stray_locks(descriptor: c_int) {
     if is_of_locks(descriptor) && !OF_LOCKS.has(descriptor) {

@@ -4,7 +4,7 @@
 //! of its entry, and an entry counts who looks at it. Entries are never given back to the system, so that a count can
 //! always be looked at; what was found is one's own if the word is the same after it was counted.
 
-use crate::description::Mapped;
+use crate::description::{self, Mapped};
 use crate::errno::Errno;
 use crate::signals::Busy;
 use crate::{locks, own, users};
@@ -280,7 +280,15 @@ pub(crate) fn adopt_inherited() -> Vec<c_int> {
     let numbers = names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let numbers: Vec<c_int> = numbers.collect();
     let (disks, others): (Vec<_>, Vec<_>) = numbers.into_iter().partition(|&descriptor| adopt(descriptor).is_some());
-    others.into_iter().for_each(own::close_stray_locks);
+    let has = |disk| disks.iter().any(|&descriptor| find(descriptor).is_some_and(|open| open.disk() == disk));
+    for descriptor in others {
+        match locks::disk_of(descriptor) {
+            Some(disk) if has(disk) => locks::adopt(disk, descriptor),
+            // Its last descriptor was closed when this program was executed, and so the locks are gone.
+            Some(_) => description::close(descriptor),
+            None => own::close_stray_locks(descriptor),
+        }
+    }
     disks
 }
 

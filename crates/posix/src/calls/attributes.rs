@@ -91,6 +91,9 @@ calls! {
     fn [removexattr, lremovexattr](path: *const c_char, name: *const c_char) -> c_int |own| {
         disk_named(path).map_or_else(own, |_| answer_int(NO_ATTRIBUTES))
     }
+    fn [fremovexattr](descriptor: c_int, name: *const c_char) -> c_int |own| {
+        if table::has(descriptor) { answer_int(NO_ATTRIBUTES) } else { own() }
+    }
     fn [getxattr, lgetxattr](
         path: *const c_char, name: *const c_char, value: *mut c_void, size: size_t
     ) -> ssize_t |own| {
@@ -109,6 +112,14 @@ calls! {
         disk_named(path).map_or_else(own, |_| answer::<c_long>(Err(Errno(libc::EINVAL))) as isize)
     }
     fn [readlinkat](directory: c_int, path: *const c_char, content: *mut c_char, size: size_t) -> ssize_t |own| {
+        disk_in(directory, path).map_or_else(own, |_| answer::<c_long>(Err(Errno(libc::EINVAL))) as isize)
+    }
+    fn [__readlink_chk](path: *const c_char, content: *mut c_char, size: size_t, room: size_t) -> ssize_t |own| {
+        disk_named(path).map_or_else(own, |_| answer::<c_long>(Err(Errno(libc::EINVAL))) as isize)
+    }
+    fn [__readlinkat_chk](
+        directory: c_int, path: *const c_char, content: *mut c_char, size: size_t, room: size_t
+    ) -> ssize_t |own| {
         disk_in(directory, path).map_or_else(own, |_| answer::<c_long>(Err(Errno(libc::EINVAL))) as isize)
     }
     fn [realpath](path: *const c_char, resolved: *mut c_char) -> *mut c_char |own| {

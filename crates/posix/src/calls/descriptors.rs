@@ -189,7 +189,7 @@ fn locked(disk: OpenDisk, command: c_int, lock: libc::flock) -> Result<libc::flo
         return Err(Errno(libc::EBADF));
     }
     if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
-        disk.connection.has_locked.store(true, Ordering::Relaxed);
+        locks::pass_on(disk.connection);
     }
     let wanted = locks::Wanted::new(disk.connection, description, command, lock)?;
     // Signals come while it waits.
