@@ -18,6 +18,7 @@ mod inflate;
 mod l2_cache;
 mod luks;
 mod ova;
+mod pending_check;
 mod preallocation;
 mod qcow2;
 mod readers;
@@ -43,6 +44,7 @@ pub use qcow2::{Qcow2Mapping, Qcow2MappingKind};
 pub use vmdk::{VmdkDisk, VmdkExtent, VmdkInfo};
 
 use crate::Geometry;
+use qcow2::WritableFile;
 
 /// Makes a disk's geometry at least as demanding as that of a disk below it.
 fn demand(geometry: &mut Geometry, below: &Geometry) {

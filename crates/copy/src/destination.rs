@@ -126,7 +126,7 @@ fn refuse_missing_image(output: &DiskSpecification, needed: u64) -> Result<()> {
     let make = match output.format() {
         Some(Format::Qcow2) => "blockyard image create -f qcow2",
         Some(Format::Luks) => "blockyard image create -f luks",
-        Some(Format::BlockMap(BlockMapFormat::Vmdk)) => "qemu-img create -f vmdk -o subformat=monolithicFlat",
+        Some(Format::BlockMap(BlockMapFormat::Vmdk)) => "blockyard image create -f vmdk",
         Some(format @ (Format::BlockMap(_) | Format::Ova)) => {
             let name = format.name();
             return Err(anyhow!(

@@ -22,7 +22,7 @@ impl Backing {
         if self.is_block_device {
             return Ok(extent(range.end, ExtentKind::Data));
         }
-        let Some(data_start) = self.next_data(range.start)? else {
+        let Some(data_start) = self.next_data(&range)? else {
             return Ok(extent(range.end, ExtentKind::Hole));
         };
         let block_bytes = u64::from(self.geometry.logical_block_bytes);
@@ -34,12 +34,13 @@ impl Backing {
         Ok(extent(data_end.min(range.end), ExtentKind::Data))
     }
 
-    /// Where the first data at or after `offset` start; `None` when there are none.
-    fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+    /// Where the first data at or after the start of a range start; `None` when there are none.
+    fn next_data(&self, range: &Range<u64>) -> io::Result<Option<u64>> {
+        let offset = range.start;
         match seek(&self.file, SeekFrom::Data(offset)) {
             Ok(data_start) => Ok(Some(data_start.max(offset))),
             // Past the last data, or past the end of a file that became shorter: what was cut off is no hole.
-            Err(Errno::NXIO) => self.check_not_truncated().map(|()| None),
+            Err(Errno::NXIO) => self.check_reaches(range.end).map(|()| None),
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(Some(offset)),
             Err(errno) => Err(errno.into()),
         }
@@ -56,9 +57,9 @@ impl Backing {
         }
     }
 
-    fn check_not_truncated(&self) -> io::Result<()> {
+    fn check_reaches(&self, end: u64) -> io::Result<()> {
         let length_bytes = u64::try_from(fstat(&self.file)?.st_size).unwrap_or(0);
-        if length_bytes < self.length_bytes() { Err(truncated()) } else { Ok(()) }
+        if length_bytes < end.min(self.length_bytes()) { Err(truncated()) } else { Ok(()) }
     }
 }
 

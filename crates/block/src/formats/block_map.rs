@@ -1,5 +1,5 @@
-//! Images whose disk is in blocks of a file, which a table finds: those of other hypervisors. They are only read, and
-//! made ([`writer`]).
+//! Images whose disk is in blocks of a file, which a table finds: those of other hypervisors. They are read, and made
+//! ([`writer`]); VMDKs are written to ([`changes`]).
 //!
 //! A format reads its header into numbers that are in bounds, and says where the entries of its table lie and what each
 //! means ([`layer::BlockMap`]); all else is the same for all of them. A request's range is looked up in slices of the
@@ -13,6 +13,8 @@
 //! tables, ends with an error, and [`Disk::extents`] says which image is damaged, and where.
 
 mod chain;
+mod changes;
+mod check;
 mod fields;
 mod image;
 mod image_file;
@@ -23,6 +25,7 @@ mod parallels;
 mod parent_name;
 mod qed;
 mod queue;
+mod reader;
 #[cfg(test)]
 pub(super) mod tests;
 mod unpacker;
@@ -48,7 +51,7 @@ use std::sync::Arc;
 pub use vmdk::new::{VmdkAdapter, VmdkCreateOptions};
 pub(crate) use vmdk::stream::PackedGrains;
 pub use vmdk::stream::VmdkStreamWriter;
-use worker::Worker;
+use worker::{ToChange, Worker};
 pub use writer::{BlockMapCreateOptions, BlockMapWriter};
 
 /// Most bytes of a disk: what a signed offset holds, less what rounding may add.
@@ -68,7 +71,7 @@ pub enum BlockMapFormat {
     /// Parallels' expandable images.
     Parallels,
     /// VMware's VMDK: grains in one file or several, compressed or not, flat files, differences. Those that are all
-    /// flat are also [`VmdkDisk`](crate::VmdkDisk)'s, which writes to them.
+    /// flat are also [`VmdkDisk`](crate::VmdkDisk)'s.
     Vmdk,
 }
 
@@ -129,12 +132,12 @@ impl BlockMapInfo {
 }
 
 impl BlockMapDisk {
-    /// Opens the image at `path`, which is in this format, for reading. Its data are carried by the engine in
-    /// `options`; images behind it are opened only through `allowed`.
+    /// Opens the image at `path`, which is in this format. Its data are carried by the engine in `options`; images
+    /// behind it are opened for reading, and only through `allowed`.
     ///
     /// # Errors
     /// When the image or one that it depends on cannot be opened, is damaged, is not allowed or needs what is not
-    /// supported; the error names it. When it is to be written to.
+    /// supported; the error names it. When it is to be written to, and is only read or not in order.
     pub fn open(
         path: &Path,
         format: BlockMapFormat,
@@ -155,7 +158,8 @@ impl BlockMapDisk {
         options: &FileOptions,
         allowed: &AllowedDirectories,
     ) -> Result<Self, ImageError> {
-        Self::of(chain::open_in(file, path, format, options, allowed)?, path)
+        let (image, to_change) = chain::open_in(file, path, format, options, allowed)?;
+        Self::of(image, to_change, path)
     }
 
     /// The same, of an image that is a part of `file` called `name`, and that cannot refer to anything.
@@ -166,12 +170,15 @@ impl BlockMapDisk {
         format: BlockMapFormat,
         options: &FileOptions,
     ) -> Result<Self, ImageError> {
-        Self::of(chain::open_part(file, name, part, format, options)?, file.path())
+        Self::of(chain::open_part(file, name, part, format, options)?, None, file.path())
     }
 
-    fn of(image: image::Image, path: &Path) -> Result<Self, ImageError> {
+    fn of(image: image::Image, to_change: Option<ToChange>, path: &Path) -> Result<Self, ImageError> {
+        let checked = to_change.map(ToChange::checked).transpose();
+        let advice = "add ,ro, or make a qcow2 of it with `blockyard image convert`";
+        let checked = checked.map_err(|problem| unusable(path, format!("{problem}: {advice}")))?;
         let failed = |source| ImageError::System { action: "start a thread for", path: path.to_owned(), source };
-        Ok(Self { worker: Arc::new(Worker::start(image).map_err(failed)?) })
+        Ok(Self { worker: Arc::new(Worker::start(image, checked).map_err(failed)?) })
     }
 
     /// What there is at the beginning of `range`, and for how long at most; and which of [`BlockMapDisk::files`] has

@@ -62,6 +62,7 @@ pub(crate) use create::create_delta;
 pub use create::{Qcow2Backing, Qcow2CreateOptions, Qcow2Features};
 use encryption::DataCipher;
 pub use encryption::Qcow2Encryption;
+pub(super) use image_file::ImageFile as WritableFile;
 pub use info::{ChainImage, Qcow2Bitmap, Qcow2Info, image_chain};
 pub use internal_bitmaps::Qcow2BitmapAction;
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
@@ -74,6 +75,8 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(test)]
+pub(super) use tests::recorded_file::{Recorded, Recorder};
 use worker::Worker;
 pub use writer::Qcow2Writer;
 

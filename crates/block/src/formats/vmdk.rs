@@ -63,7 +63,7 @@ impl VmdkInfo {
     /// When it cannot be read, or understood.
     pub fn of(file: &OpenedFile) -> Result<Self, ImageError> {
         let (descriptor, own) = vmdk_description(file)?;
-        let Descriptor { cid, parent_cid, create_type, parent, extents, oddity } = descriptor;
+        let Descriptor { cid, parent_cid, create_type, parent, extents, oddity, .. } = descriptor;
         let is_dirty = own.as_ref().is_some_and(|(_, is_dirty)| *is_dirty);
         let extent = |line: ExtentLine| VmdkExtent {
             length_bytes: line.length_bytes,

@@ -13,7 +13,7 @@ pub enum Format {
     Qcow2,
     /// A LUKS 1 volume.
     Luks,
-    /// An image in another hypervisor's format: read, and some are made; only a flat VMDK is written in place.
+    /// An image in another hypervisor's format: read, and some are made; of these, VMDKs are written in place.
     BlockMap(BlockMapFormat),
     /// A machine's archive, of which disks are only read.
     Ova,

@@ -10,6 +10,7 @@ mod vhdx;
 mod vhdx_image;
 mod vmdk;
 mod vmdk_image;
+mod vmdk_written;
 
 use crate::rig::{Random, Rig, pattern, qemu_img, read_only, text};
 use blockyard_block::{

@@ -1,11 +1,11 @@
-//! Two threads with a queue each, on one image with a backing file, against a vector of bytes.
+//! Two threads with a queue each, on one image, against a vector of bytes.
 
 use crate::rig::{MEMORY_BYTES, Random, Rig, WRITE, check_clean, open_allowed, pattern, qemu_img, text};
 use blockyard_block::{Disk, FileOptions, Operation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Request, Segment};
 use std::sync::Arc;
 use std::thread;
 
-const DISK_BYTES: usize = 4 << 20;
+pub(crate) const DISK_BYTES: usize = 4 << 20;
 const BASE_BYTES: usize = (3 << 20) + 512;
 
 /// What belongs to one thread: two clusters and a half, so that clusters at the borders are used by both.
@@ -125,8 +125,16 @@ fn two_queues_do_what_a_vector_does() {
     let image = path("image.qcow2");
     Qcow2Disk::create(&image, &create).unwrap();
     let mut contents = [base, vec![0; DISK_BYTES - BASE_BYTES]].concat();
+    let open = || Arc::new(open_allowed(&image, &FileOptions::default())) as Arc<dyn Disk>;
+    do_what_a_vector_does(open, &mut contents, || check_clean(text(&image)));
+    std::fs::write(path("raw"), &contents).unwrap();
+    qemu_img(&["compare", "-f", "raw", "-F", "qcow2", text(&path("raw")), text(&image)]);
+}
+
+/// Two threads change a disk of [`DISK_BYTES`] that holds `contents`, three times; it is closed and checked each time.
+pub(crate) fn do_what_a_vector_does(open: impl Fn() -> Arc<dyn Disk>, contents: &mut Vec<u8>, check: impl Fn()) {
     for round in 0..3 {
-        let disk: Arc<dyn Disk> = Arc::new(open_allowed(&image, &FileOptions::default()));
+        let disk = open();
         let threads = [0, 1].map(|parity| {
             let rig = Rig::shared(Arc::clone(&disk), 32);
             let random = Random::new(round * 2 + parity as u64);
@@ -137,10 +145,8 @@ fn two_queues_do_what_a_vector_does() {
         for (unit, bytes) in contents.chunks_mut(UNIT_BYTES).enumerate() {
             bytes.copy_from_slice(&halves[unit % 2][unit * UNIT_BYTES..][..bytes.len()]);
         }
-        assert!(Rig::shared(Arc::clone(&disk), 8).read_all() == contents);
+        assert!(Rig::shared(Arc::clone(&disk), 8).read_all() == *contents);
         drop(disk);
-        check_clean(text(&image));
+        check();
     }
-    std::fs::write(path("raw"), &contents).unwrap();
-    qemu_img(&["compare", "-f", "raw", "-F", "qcow2", text(&path("raw")), text(&image)]);
 }

@@ -1,17 +1,22 @@
 //! Opening an image and those behind it.
 
-use super::fields::lies_within;
+mod extents;
+
+use super::changes::Written;
 use super::image::Image;
 use super::image_file::ImageFile;
 use super::layer::{BlockMap, Layer, Shape};
 use super::level::{Level, Storage};
 use super::parent_name::ParentNames;
-use super::{BlockMapFormat, BlockMapInfo, unusable, vmdk};
+use super::vmdk::{ContentId, UncheckedTables};
+use super::worker::ToChange;
+use super::{BlockMapFormat, BlockMapInfo, unusable};
 use crate::formats::vmdk::FILES_MAX;
-use crate::formats::vmdk::descriptor::{self, ExtentAccess, ExtentLine};
-use crate::formats::{AllowedDirectories, FileFormat, ImageError, Qcow2Disk, demand};
+use crate::formats::vmdk::descriptor::ExtentLine;
+use crate::formats::{AllowedDirectories, FileFormat, ImageError, Qcow2Disk, WritableFile, demand};
 use crate::{Disk, FileDisk, FileIdentity, FileOptions, Geometry, SEGMENTS_MAX, shown};
 use rustix::fs::fstat;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -101,6 +106,11 @@ struct Chain<'a> {
     /// What the permission bits of all these files allow.
     permissions: u32,
     notes: Vec<String>,
+    /// Of an image that is written to: the tables of its layers, the files that change, by their index below, and what
+    /// says that it did.
+    unchecked: Vec<(usize, UncheckedTables)>,
+    written: BTreeMap<usize, Arc<WritableFile>>,
+    content_id: Option<ContentId>,
 }
 
 /// Opens the image in `file`. `path` is for messages, and what the image refers to starts from there.
@@ -110,8 +120,11 @@ pub(super) fn open_in(
     format: BlockMapFormat,
     options: &FileOptions,
     allowed: &AllowedDirectories,
-) -> Result<Image, ImageError> {
-    let mut chain = Chain::new(path, &format!("a {} image", format.name()), options, allowed)?;
+) -> Result<(Image, Option<ToChange>), ImageError> {
+    let mut chain = Chain::new(options, allowed);
+    if format != BlockMapFormat::Vmdk {
+        chain.refuse_changes(path, &format!("a {} image", format.name()))?;
+    }
     chain.open_layers(file, path.to_owned(), format)?;
     Ok(chain.finish())
 }
@@ -126,7 +139,8 @@ pub(super) fn open_part(
 ) -> Result<Image, ImageError> {
     let failed = |source| ImageError::System { action: "open", path: file.path().to_owned(), source };
     let nothing = AllowedDirectories::none();
-    let mut chain = Chain::new(file.path(), "an OVA", options, &nothing)?;
+    let mut chain = Chain::new(options, &nothing);
+    chain.refuse_changes(file.path(), "an OVA")?;
     let mut image_file = file.part(name, part).map_err(failed)?;
     let whole = file.file().map_err(failed)?;
     FileDisk::lock(&whole, file.path(), options)?;
@@ -135,27 +149,18 @@ pub(super) fn open_part(
     chain.notes.extend(note.map(|note| format!("{}: {note}", shown(image_file.path()))));
     match (body, behind) {
         (Body::Map(map), Behind::Nothing) => {
-            let storage = chain.add_layer(whole, image_file, map)?;
-            chain.levels.push(Level::new([storage]));
-            Ok(chain.finish())
+            let (size_bytes, storage) = chain.add_layer(whole, image_file, map)?;
+            chain.levels.push(Level::new([(size_bytes, storage, false)]));
+            Ok(chain.finish().0)
         }
         _ => Err(image_file.unusable("refers to other files, which a part of an archive cannot: unpack it first")),
     }
 }
 
 impl<'a> Chain<'a> {
-    /// Nothing yet, of an image at `path` of this sort.
-    fn new(
-        path: &Path,
-        sort: &str,
-        options: &FileOptions,
-        allowed: &'a AllowedDirectories,
-    ) -> Result<Self, ImageError> {
-        if !options.read_only {
-            let advice = "add ,ro, or make a qcow2 of it with `blockyard image convert`";
-            return Err(unusable(path, format!("is {sort}, which is only read: {advice}")));
-        }
-        Ok(Self {
+    /// Nothing yet.
+    fn new(options: &FileOptions, allowed: &'a AllowedDirectories) -> Self {
+        Self {
             options: *options,
             allowed,
             levels: Vec::new(),
@@ -166,7 +171,19 @@ impl<'a> Chain<'a> {
             seen: Vec::new(),
             permissions: 0o777,
             notes: Vec::new(),
-        })
+            unchecked: Vec::new(),
+            written: BTreeMap::new(),
+            content_id: None,
+        }
+    }
+
+    /// Of an image of a sort that is only read.
+    fn refuse_changes(&self, path: &Path, sort: &str) -> Result<(), ImageError> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        let advice = "add ,ro, or make a qcow2 of it with `blockyard image convert`";
+        Err(unusable(path, format!("is {sort}, which is only read: {advice}")))
     }
 
     /// Opens the image in `file`, and those behind it.
@@ -271,16 +288,36 @@ impl<'a> Chain<'a> {
 
     /// Takes an image of the chain.
     fn add_level(&mut self, file: File, path: &Path, format: BlockMapFormat) -> Result<Behind, ImageError> {
-        FileDisk::lock(&file, path, &self.options)?;
         if self.levels.len() == CHAIN_MAX {
             return Err(unusable(path, format!("is one of more than {CHAIN_MAX} files of a chain of parents")));
         }
+        // Only the top image is ever changed.
+        self.options.read_only |= !self.levels.is_empty();
+        FileDisk::lock(&file, path, &self.options)?;
         let mut image_file = self.image_file(&file, path)?;
         let Opened { body, behind, note, .. } = format.read(&mut image_file)?;
         self.notes.extend(note.map(|note| format!("{}: {note}", shown(path))));
+        let is_written = !self.options.read_only;
         let storages = match body {
-            Body::Map(map) => vec![self.add_layer(file, image_file, map)?],
-            Body::Extents(extents) => self.add_extents(path, &extents)?,
+            Body::Map(map) if is_written => {
+                let again = image_file.again().map_err(|source| opening(path, source))?;
+                let (size_bytes, storage) = self.add_written_layer(file, image_file, map)?;
+                let written = self.written.values().next().cloned();
+                self.content_id = written.map(|written| ContentId::of(&again, written)).transpose()?;
+                vec![(size_bytes, storage, true)]
+            }
+            Body::Map(map) => {
+                let (size_bytes, storage) = self.add_layer(file, image_file, map)?;
+                vec![(size_bytes, storage, false)]
+            }
+            Body::Extents(extents) => {
+                self.options.read_only |= !extents.iter().any(ExtentLine::is_writable);
+                if !self.options.read_only {
+                    let written = WritableFile::new(file, image_file.length_bytes(), false, self.options.cache_unsafe);
+                    self.content_id = Some(ContentId::of(&image_file, Arc::new(written))?);
+                }
+                self.add_extents(path, &extents)?
+            }
         };
         self.levels.push(Level::new(storages));
         Ok(behind)
@@ -289,7 +326,8 @@ impl<'a> Chain<'a> {
     fn image_file(&self, file: &File, path: &Path) -> Result<ImageFile, ImageError> {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
         let handle = || file.try_clone().map_err(failed);
-        let length_bytes = FileDisk::from_file(handle()?, &without_direct(&self.options))?.length_bytes();
+        let options = FileOptions { read_only: true, direct: false, ..self.options };
+        let length_bytes = FileDisk::from_file(handle()?, &options)?.length_bytes();
         Ok(ImageFile::new(handle()?, path, length_bytes))
     }
 
@@ -304,10 +342,42 @@ impl<'a> Chain<'a> {
         let Shape { size_bytes, align_bytes, zeros_behind_end, .. } = map.shape();
         let offset_bytes = image_file.start_bytes();
         let is_in_pages = (size_bytes | align_bytes | offset_bytes).is_multiple_of(PAGE_BYTES) && !zeros_behind_end;
-        let options = if is_in_pages { self.options } else { without_direct(&self.options) };
+        let options = FileOptions { read_only: true, direct: self.options.direct && is_in_pages, ..self.options };
         let (path, layer) = (image_file.path().to_owned(), self.layers.len());
         let disk = Arc::new(FileDisk::from_file(file, &options)?);
         let index = self.add_file(disk, path)?;
+        self.layers.push(Layer::new(image_file, map, index));
+        Ok((size_bytes, Storage::Mapped { layer }))
+    }
+
+    /// The same of a file that is written to.
+    fn add_written_layer(
+        &mut self,
+        file: File,
+        image_file: ImageFile,
+        map: Box<dyn BlockMap>,
+    ) -> Result<(u64, Storage), ImageError> {
+        let path = image_file.path().to_owned();
+        let failed = |source| opening(&path, source);
+        let advice = "add ,ro, or make a qcow2 of it with `blockyard image convert`";
+        let tables = map.to_change().map_err(|problem| unusable(&path, format!("{problem}: {advice}")))?.clone();
+        if !file.metadata().map_err(failed)?.file_type().is_file() {
+            return Err(unusable(
+                &path,
+                format!("is on a device, and a VMDK with grains there is only read: {advice}"),
+            ));
+        }
+        let size_bytes = map.shape().size_bytes;
+        let own_file = file.try_clone().map_err(failed)?;
+        let options = without_direct(&self.options);
+        let disk = FileDisk::growing(file, &options)?;
+        let (written, disk) = WritableFile::with_disk(own_file, disk, true, options.cache_unsafe);
+        let (written, layer) = (Arc::new(written), self.layers.len());
+        let image_file = image_file.written(Arc::clone(&written));
+        let again = image_file.again().map_err(failed)?;
+        let index = self.add_file(disk, path.clone())?;
+        self.unchecked.push((layer, UncheckedTables::new(again, Arc::clone(&written), tables)));
+        self.written.insert(index, written);
         self.layers.push(Layer::new(image_file, map, index));
         Ok((size_bytes, Storage::Mapped { layer }))
     }
@@ -319,73 +389,6 @@ impl<'a> Chain<'a> {
         self.below.push(disk);
         self.paths.push(path);
         Ok(self.below.len() - 1)
-    }
-
-    /// Opens the files that the VMDK at `path` names.
-    fn add_extents(&mut self, path: &Path, extents: &[ExtentLine]) -> Result<Vec<(u64, Storage)>, ImageError> {
-        let mut flat = Vec::new();
-        let storages = extents.iter().map(|ExtentLine { access, length_bytes, storage, .. }| {
-            let storage = match storage {
-                // What nobody may touch need not be there.
-                _ if *access == ExtentAccess::None => Storage::Forbidden,
-                descriptor::Storage::Zero => Storage::Zeros,
-                descriptor::Storage::Flat { name, offset_bytes } => {
-                    self.flat_extent(path, name, *offset_bytes, *length_bytes, &mut flat)?
-                }
-                descriptor::Storage::Grains { name } => self.grains_extent(path, name, *length_bytes)?,
-            };
-            Ok((*length_bytes, storage))
-        });
-        storages.collect()
-    }
-
-    /// A range of a file that is opened once; `flat`: those that were.
-    fn flat_extent(
-        &mut self,
-        image: &Path,
-        name: &str,
-        offset_bytes: u64,
-        length_bytes: u64,
-        flat: &mut Vec<(PathBuf, usize, u64)>,
-    ) -> Result<Storage, ImageError> {
-        let found = self.allowed.find(image, name)?;
-        let target = found.target().to_owned();
-        let known = flat.iter().find(|(known, ..)| *known == target).map(|&(_, index, has_bytes)| (index, has_bytes));
-        let (index, has_bytes) = match known {
-            Some(known) => known,
-            None => {
-                let (file, _) = found.open(false, None)?;
-                FileDisk::lock(&file, &target, &self.options)?;
-                self.permit(&file, &target)?;
-                let disk = FileDisk::from_file(file, &without_direct(&self.options))?;
-                let has_bytes = disk.length_bytes();
-                let index = self.add_file(Arc::new(disk), target.clone())?;
-                flat.push((target.clone(), index, has_bytes));
-                (index, has_bytes)
-            }
-        };
-        if !lies_within(offset_bytes, length_bytes, has_bytes) {
-            let target = shown(&target);
-            let problem = format!("wants {length_bytes} bytes at {offset_bytes} of {target}, which has {has_bytes}");
-            return Err(unusable(image, problem));
-        }
-        Ok(Storage::Flat { index, offset_bytes })
-    }
-
-    /// A file with grains, which must be as long a disk as its descriptor says.
-    fn grains_extent(&mut self, image: &Path, name: &str, length_bytes: u64) -> Result<Storage, ImageError> {
-        let (file, path) = self.allowed.find(image, name)?.open(false, None)?;
-        self.see(&file, &path)?;
-        FileDisk::lock(&file, &path, &self.options)?;
-        let image_file = self.image_file(&file, &path)?;
-        let (map, note) = vmdk::read_extent(&image_file)?;
-        self.notes.extend(note.map(|note| format!("{}: {note}", shown(&path))));
-        let has_bytes = map.shape().size_bytes;
-        if has_bytes != length_bytes {
-            let problem = format!("has {length_bytes} bytes in {}, whose header says {has_bytes}", shown(&path));
-            return Err(unusable(image, problem));
-        }
-        Ok(self.add_layer(file, image_file, map)?.1)
     }
 
     fn see(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
@@ -404,7 +407,8 @@ impl<'a> Chain<'a> {
         Ok(())
     }
 
-    fn finish(self) -> Image {
+    fn finish(self) -> (Image, Option<ToChange>) {
+        let is_written = self.content_id.is_some();
         let size_bytes = self.levels.first().map_or(0, |top| top.size_bytes);
         let mut geometry = Geometry {
             capacity_bytes: 0,
@@ -414,21 +418,30 @@ impl<'a> Chain<'a> {
             segments_max: SEGMENTS_MAX,
             transfer_bytes_max: u64::MAX,
             memory_align_bytes: 1,
-            read_only: true,
-            discard: false,
-            write_zeroes: false,
+            read_only: !is_written,
+            discard: is_written,
+            write_zeroes: is_written,
         };
         self.below.iter().for_each(|disk| demand(&mut geometry, &disk.geometry()));
         // Sizes are bounded where headers are read, so this cannot overflow.
         geometry.capacity_bytes = size_bytes.next_multiple_of(u64::from(geometry.logical_block_bytes));
         let (maps, files) = ((self.levels, self.layers), (self.below, self.paths));
-        Image::new(maps, files, self.base, geometry, self.permissions).noting(self.notes)
+        let image = Image::new(maps, files, self.base, geometry, self.permissions).noting(self.notes);
+        let to_change = self.content_id.map(|content_id| ToChange {
+            written: Written { files: self.written, content_id },
+            unchecked: self.unchecked,
+        });
+        (image, to_change)
     }
 }
 
 /// By which a difference from the image in `file` knows it.
 fn identity(file: &File, path: &Path, format: BlockMapFormat) -> Result<Id, ImageError> {
     Ok(format.read(&mut ImageFile::of(file, path)?)?.identity)
+}
+
+fn opening(path: &Path, source: io::Error) -> ImageError {
+    ImageError::System { action: "open", path: path.to_owned(), source }
 }
 
 fn without_direct(options: &FileOptions) -> FileOptions {

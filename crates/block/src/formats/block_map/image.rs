@@ -1,24 +1,21 @@
 //! An open image with those behind it: what its queues and its thread share.
 
-use super::layer::{Layer, Meaning, Own, SliceBuffer};
-use super::level::{Level, Storage};
+mod extents;
+
+use super::check::check_layer;
+use super::layer::{Layer, Own, SliceBuffer};
+use super::level::{Level, Piece, Storage};
+use crate::formats::CheckReport;
 use crate::formats::l2_cache::{L2Cache, SliceKey};
-use crate::formats::{CheckReport, Qcow2Mapping, Qcow2MappingKind};
-use crate::{Disk, Extent, ExtentKind, Geometry};
+use crate::{Disk, Geometry};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What slices of maps take of memory, for a whole chain: those of 1 TiB with blocks of 1 MiB.
 const CACHE_BYTES: usize = 8 << 20;
-
-/// Blocks of which it is checked whether two are one, at most: 32 MiB of their places.
-const CHECKED_BLOCKS_MAX: usize = 4 << 20;
-
-/// Lines about such blocks, at most; all are counted.
-const DOUBLES_SAID_MAX: u64 = 20;
 
 /// Slices that are read for one request before it is looked at again, and runs that are looked at.
 const LOOK_UP_LOADS_MAX: usize = 64;
@@ -40,6 +37,12 @@ pub(super) struct Image {
     /// What the permission bits of all these files allow.
     pub(super) permissions: u32,
     notes: Vec<String>,
+    /// Queues may write to what lies in its place.
+    pub(super) may_write_in_place: AtomicBool,
+    /// What changed in tables is not known to be stable.
+    pub(super) is_unstable: AtomicBool,
+    /// Held while what is read of a file's tables is put into memory: they do not change meanwhile.
+    loading: Mutex<()>,
 }
 
 /// What to do with a piece of a request.
@@ -57,6 +60,10 @@ pub(super) enum Place {
     Nowhere,
     /// Nobody may see what it holds.
     Forbidden,
+    /// For what is written: nobody may.
+    ReadOnly,
+    /// For what is written: the worker finds a place.
+    Elsewhere,
     /// It has to be looked up first: [`Image::look_up`].
     Unknown,
 }
@@ -115,7 +122,20 @@ impl Image {
         // As many again of presence bits, should there be any.
         let slices = layers.iter().map(Layer::slices).fold(0, u64::saturating_add).saturating_mul(2);
         let cache = L2Cache::new(CACHE_BYTES, slices, super::layer::SLICE_WORDS);
-        Self { levels, layers, base, below, paths, cache, geometry, permissions, notes: Vec::new() }
+        Self {
+            levels,
+            layers,
+            base,
+            below,
+            paths,
+            cache,
+            geometry,
+            permissions,
+            notes: Vec::new(),
+            may_write_in_place: AtomicBool::new(false),
+            is_unstable: AtomicBool::new(false),
+            loading: Mutex::new(()),
+        }
     }
 
     /// What is worth saying of it though it is opened.
@@ -158,10 +178,72 @@ impl Image {
             return (Place::Zeros, length);
         }
         let length = length.min(self.size_bytes() - offset);
-        match self.walk(offset, length, |number, offset, length| self.own_in_cache(number, offset, length)) {
+        match self.walk(0, offset, length, |number, offset, length| self.own_in_cache(number, offset, length)) {
             Ok((found, found_bytes)) => (found.place(), found_bytes),
             Err(_) => (Place::Unknown, length),
         }
+    }
+
+    /// The same of what is about to be written.
+    pub(super) fn find_to_write(&self, offset: u64, length: u64) -> (Place, u64) {
+        let Some(piece) = self.top_piece(offset) else { return (Place::Zeros, length) };
+        let (at, length) = (offset - piece.start_bytes, length.min(piece.end_bytes - offset));
+        match piece.storage {
+            Storage::Forbidden => (Place::Forbidden, length),
+            _ if !piece.is_writable => (Place::ReadOnly, length),
+            Storage::Zeros => (Place::ReadOnly, length),
+            _ if !self.may_write_in_place.load(Ordering::Acquire) => (Place::Elsewhere, length),
+            Storage::Flat { index, offset_bytes } => (Place::There { index, offset_bytes: offset_bytes + at }, length),
+            Storage::Mapped { layer } => match self.own_in_cache(layer, at, length) {
+                Ok((Own::There { offset_bytes }, own_bytes)) => {
+                    let index = self.layers.get(layer).map_or(0, |layer| layer.index);
+                    (Place::There { index, offset_bytes }, own_bytes)
+                }
+                Ok((_, own_bytes)) => (Place::Elsewhere, own_bytes),
+                Err(_) => (Place::Unknown, length),
+            },
+        }
+    }
+
+    /// The piece of the top image that an offset lies in, if it lies on the disk.
+    pub(super) fn top_piece(&self, offset: u64) -> Option<Piece> {
+        self.levels.first()?.find(offset)
+    }
+
+    /// Whether zeros show from an offset on where the top image has nothing.
+    pub(super) fn shows_nothing_behind(&self, offset: u64) -> bool {
+        let behind = self.levels.iter().skip(1).map(|level| level.size_bytes).max();
+        self.base.is_none() && behind.is_none_or(|size_bytes| offset >= size_bytes)
+    }
+
+    /// The files that have bytes of the top image that may be changed.
+    pub(super) fn written(&self) -> impl Iterator<Item = usize> {
+        let pieces = self.levels.first().map(|top| top.pieces()).unwrap_or_default();
+        pieces.iter().filter(|piece| piece.is_writable).filter_map(|piece| match piece.storage {
+            Storage::Flat { index, .. } => Some(index),
+            Storage::Mapped { layer } => Some(self.layers.get(layer)?.index),
+            Storage::Zeros | Storage::Forbidden => None,
+        })
+    }
+
+    /// Nobody puts what a table was into memory while this is held.
+    pub(super) fn hold_tables(&self) -> MutexGuard<'_, ()> {
+        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes into memory what a slice of a layer's map is now, if it is there. The caller holds the tables.
+    pub(super) fn refresh(&self, number: usize, slice: u64, buffer: &mut SliceBuffer) {
+        let key = SliceKey::new(number, slice);
+        let Some(layer) = self.layers.get(number).filter(|_| self.cache.holds(key)) else { return };
+        match layer.load(slice, buffer) {
+            Ok(entries) => self.cache.put(key, entries),
+            Err(_) => self.cache.remove(key),
+        }
+    }
+
+    /// The layer whose file is the so manyth below.
+    pub(super) fn layer_in(&self, index: usize) -> Option<&Layer> {
+        self.layers.iter().find(|layer| layer.index == index)
     }
 
     /// Reads what [`Image::find`] needs to know, for as much of a range as is done soon.
@@ -172,7 +254,7 @@ impl Image {
             if at >= end || loads >= LOOK_UP_LOADS_MAX {
                 break;
             }
-            let (_, found_bytes) = self.walk(at, end - at, |number, offset, length| {
+            let (_, found_bytes) = self.walk(0, at, end - at, |number, offset, length| {
                 self.own_loaded(number, offset, length, buffer, &mut loads)
             })?;
             at += found_bytes;
@@ -180,28 +262,38 @@ impl Image {
         Ok(())
     }
 
-    /// Where the bytes from `offset` lie, read from the files as far as it is not in memory.
-    pub(super) fn find_now(&self, offset: u64, length: u64, buffer: &mut SliceBuffer) -> io::Result<(Place, u64)> {
+    /// Where the bytes from `offset` lie by an image of the chain and those behind it, read from the files as far as it
+    /// is not in memory.
+    pub(super) fn find_now(
+        &self,
+        depth: usize,
+        offset: u64,
+        length: u64,
+        buffer: &mut SliceBuffer,
+    ) -> io::Result<(Place, u64)> {
         if offset >= self.size_bytes() {
             return Ok((Place::Zeros, length));
         }
-        let (found, found_bytes) = self.walk_now(offset, length.min(self.size_bytes() - offset), buffer)?;
+        let (found, found_bytes) = self.walk_now(depth, offset, length.min(self.size_bytes() - offset), buffer)?;
         Ok((found.place(), found_bytes))
     }
 
-    fn walk_now(&self, offset: u64, length: u64, buffer: &mut SliceBuffer) -> io::Result<(Found, u64)> {
-        self.walk(offset, length, |number, offset, length| self.own_loaded(number, offset, length, buffer, &mut 0))
+    fn walk_now(&self, depth: usize, offset: u64, length: u64, buffer: &mut SliceBuffer) -> io::Result<(Found, u64)> {
+        self.walk(depth, offset, length, |number, offset, length| {
+            self.own_loaded(number, offset, length, buffer, &mut 0)
+        })
     }
 
-    /// Goes down the chain to the image that has the first bytes of `length` from `offset`, all of which lie on the
-    /// disk. `own`: what an image says.
+    /// Goes down the chain, from the so manyth image, to the one that has the first bytes of `length` from `offset`,
+    /// all of which lie on the disk. `own`: what an image says.
     fn walk<E>(
         &self,
+        first: usize,
         offset: u64,
         mut length: u64,
         mut own: impl FnMut(usize, u64, u64) -> Result<(Own, u64), E>,
     ) -> Result<(Found, u64), E> {
-        for (depth, level) in self.levels.iter().enumerate() {
+        for (depth, level) in self.levels.iter().enumerate().skip(first) {
             let Some(piece) = level.find(offset) else { return Ok((Found::Zeros { explicit: false }, length)) };
             let at = offset - piece.start_bytes;
             length = length.min(piece.end_bytes - offset);
@@ -297,7 +389,7 @@ impl Image {
     }
 
     /// The same, from memory or from the file, which is counted.
-    fn own_loaded(
+    pub(super) fn own_loaded(
         &self,
         number: usize,
         offset: u64,
@@ -313,6 +405,7 @@ impl Image {
             };
             let Some(layer) = self.layers.get(number) else { break };
             *loads += 1;
+            let _held = self.hold_tables();
             match missing {
                 Missing::Entries => {
                     let slice = layer.slice_of(offset);
@@ -341,52 +434,6 @@ impl Image {
         }
     }
 
-    pub(super) fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
-        self.geometry.check_extent_range(&range)?;
-        let whole = range.end - range.start;
-        let extent = |length_bytes, kind| Ok(Extent { offset_bytes: range.start, length_bytes, kind });
-        if range.start >= self.size_bytes() {
-            return extent(whole, ExtentKind::Hole);
-        }
-        let asked_bytes = whole.min(self.size_bytes() - range.start);
-        let (found, found_bytes) = self.walk_now(range.start, asked_bytes, &mut SliceBuffer::new())?;
-        let to_the_end = found_bytes >= asked_bytes;
-        // Of zeros, only whole blocks count; a block that is partly data is data.
-        let block_bytes = u64::from(self.geometry.logical_block_bytes);
-        let zeros_bytes = if to_the_end { whole } else { found_bytes - found_bytes % block_bytes };
-        let data_bytes = found_bytes.next_multiple_of(block_bytes).min(whole);
-        match found {
-            Found::Damaged { layer, problem } => Err(self.damage(layer, problem, range.start)),
-            Found::Zeros { explicit: true } if zeros_bytes > 0 => extent(zeros_bytes, ExtentKind::Zero),
-            Found::Zeros { .. } if zeros_bytes > 0 => extent(zeros_bytes, ExtentKind::Hole),
-            Found::There { index, offset_bytes } if found_bytes.is_multiple_of(block_bytes) => {
-                let below = self.extent_below(index, offset_bytes, data_bytes)?;
-                Ok(Extent { offset_bytes: range.start, ..below })
-            }
-            // So is what may not be read: whoever wants to know more reads it, and is told.
-            _ => extent(data_bytes, ExtentKind::Data),
-        }
-    }
-
-    /// What data are: where they lie there may be a hole.
-    fn extent_below(&self, index: usize, offset: u64, length_bytes: u64) -> io::Result<Extent> {
-        let data = Extent { offset_bytes: offset, length_bytes, kind: ExtentKind::Data };
-        let Some(below) = self.below.get(index) else { return Ok(data) };
-        let geometry = below.geometry();
-        let block_bytes = u64::from(geometry.logical_block_bytes);
-        let end = offset.saturating_add(length_bytes).min(geometry.capacity_bytes);
-        if offset >= end {
-            return Ok(data);
-        }
-        let found = below.extents(offset..end)?;
-        // A file's holes are as long as they are; half a block of one is data.
-        let length_bytes = found.length_bytes.min(length_bytes);
-        match length_bytes - length_bytes % block_bytes {
-            0 => Ok(data),
-            length_bytes => Ok(Extent { length_bytes, ..found }),
-        }
-    }
-
     /// The files that it is made of, by the index that [`Image::map`] gives.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         self.paths.iter().map(PathBuf::as_path)
@@ -401,134 +448,6 @@ impl Image {
         }
         Ok(report)
     }
-
-    /// What lies where, as maps tell it, and the index of the file that has it.
-    pub(super) fn map(&self, range: Range<u64>) -> io::Result<(Qcow2Mapping, Option<usize>)> {
-        self.geometry.check_extent_range(&range)?;
-        let (offset, mut length_bytes) = (range.start, range.end - range.start);
-        let mut buffer = SliceBuffer::new();
-        let depth_of_last = self.levels.len().saturating_sub(1);
-        for (depth, level) in self.levels.iter().enumerate() {
-            let Some(piece) = level.find(offset) else {
-                // As QEMU has it: the image above says so, by being longer.
-                let (depth, kind) = (depth.saturating_sub(1), Qcow2MappingKind::Absent);
-                return Ok((Qcow2Mapping { length_bytes, depth, kind }, None));
-            };
-            let at = offset - piece.start_bytes;
-            length_bytes = length_bytes.min(piece.end_bytes - offset);
-            let layer = match piece.storage {
-                Storage::Mapped { layer } => layer,
-                Storage::Flat { index, offset_bytes } => {
-                    return self.map_flat(depth, index, offset_bytes + at, length_bytes);
-                }
-                Storage::Zeros => {
-                    return Ok((Qcow2Mapping { length_bytes, depth, kind: Qcow2MappingKind::Zeros }, None));
-                }
-                Storage::Forbidden => {
-                    let problem = format!("nobody may see what lies at {offset} of its disk (NOACCESS)");
-                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
-                }
-            };
-            let (own, own_bytes) = self.own_loaded(layer, at, length_bytes, &mut buffer, &mut 0)?;
-            length_bytes = own_bytes;
-            let kind = match own {
-                Own::Nothing => continue,
-                Own::Zeros => Qcow2MappingKind::Zeros,
-                Own::Compressed { .. } => Qcow2MappingKind::Compressed,
-                Own::Damaged(problem) => return Err(self.damage(layer, problem, offset)),
-                Own::There { offset_bytes } | Own::Partly { offset_bytes } => Qcow2MappingKind::Data { offset_bytes },
-            };
-            return Ok((Qcow2Mapping { length_bytes, depth, kind }, self.layers.get(layer).map(|layer| layer.index)));
-        }
-        let base = self.base.and_then(|index| Some((index, self.below.get(index)?.geometry().capacity_bytes)));
-        match base {
-            Some((index, capacity_bytes)) if offset < capacity_bytes => {
-                let length_bytes = length_bytes.min(capacity_bytes - offset);
-                self.map_flat(self.levels.len(), index, offset, length_bytes)
-            }
-            _ => Ok((Qcow2Mapping { length_bytes, depth: depth_of_last, kind: Qcow2MappingKind::Absent }, None)),
-        }
-    }
-
-    /// The same of what lies in a disk below as it is.
-    fn map_flat(
-        &self,
-        depth: usize,
-        index: usize,
-        offset: u64,
-        length_bytes: u64,
-    ) -> io::Result<(Qcow2Mapping, Option<usize>)> {
-        let below = self.below.get(index).ok_or(io::ErrorKind::InvalidInput)?;
-        let extent = below.extents(offset..offset.saturating_add(length_bytes))?;
-        let kind = match extent.kind {
-            ExtentKind::Data => Qcow2MappingKind::Data { offset_bytes: offset },
-            ExtentKind::Zero | ExtentKind::Hole => Qcow2MappingKind::Hole { offset_bytes: offset },
-        };
-        Ok((Qcow2Mapping { length_bytes: extent.length_bytes, depth, kind }, Some(index)))
-    }
-}
-
-/// Looks at every entry of a map, whose disk begins at `start_bytes` of the image's.
-fn check_layer(layer: &Layer, start_bytes: u64, report: &mut CheckReport, say: &mut dyn FnMut(&str)) -> io::Result<()> {
-    let block_bytes = layer.shape.block_bytes;
-    report.total_clusters += layer.blocks();
-    let (mut buffer, mut last) = (SliceBuffer::new(), None);
-    // Where the first blocks begin.
-    let mut starts = Vec::new();
-    let (mut present, mut doubles) = (0, 0);
-    let mut slice = 0;
-    while slice < layer.slices() {
-        let Some(meanings) = layer.meanings(slice, &mut buffer)? else {
-            slice = layer.slice_after_none(slice);
-            continue;
-        };
-        slice += 1;
-        for (block, meaning) in meanings {
-            let (offset_bytes, length_bytes) = match meaning {
-                Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } => (offset_bytes, block_bytes),
-                Meaning::Compressed { offset_bytes } => {
-                    report.compressed_clusters += 1;
-                    // How long it is, nobody knows who has not read it.
-                    (offset_bytes, 1)
-                }
-                Meaning::Damaged(problem) => {
-                    report.corruptions += 1;
-                    say(&format!("ERROR block {}: {problem}", start_bytes / block_bytes + block));
-                    continue;
-                }
-                Meaning::Zeros | Meaning::Nothing => continue,
-            };
-            report.allocated_clusters += 1;
-            present += 1;
-            starts.extend((starts.len() < CHECKED_BLOCKS_MAX).then_some(offset_bytes));
-            let follows = last.is_none_or(|last: u64| offset_bytes == last + block_bytes);
-            report.fragmented_clusters += u64::from(!follows && length_bytes > 1);
-            last = Some(offset_bytes);
-            let end_bytes = offset_bytes.saturating_add(length_bytes).min(layer.end_bytes());
-            report.image_end_bytes = report.image_end_bytes.max(end_bytes);
-        }
-    }
-    starts.sort_unstable();
-    let apart_bytes = if report.compressed_clusters > 0 { 1 } else { block_bytes };
-    if present > starts.len() {
-        let unchecked = present - starts.len();
-        say(&format!("NOTE of {unchecked} of {present} blocks, it was not looked for others in the same place"));
-    }
-    for pair in starts.windows(2) {
-        if let [one, other] = *pair
-            && other - one < apart_bytes
-        {
-            report.corruptions += 1;
-            doubles += 1;
-            if doubles <= DOUBLES_SAID_MAX {
-                say(&format!("ERROR two blocks lie at {other} of the file"));
-            }
-        }
-    }
-    if doubles > DOUBLES_SAID_MAX {
-        say(&format!("ERROR the same of {} more blocks", doubles - DOUBLES_SAID_MAX));
-    }
-    Ok(())
 }
 
 impl Found {

@@ -4,14 +4,16 @@ use super::fields::lies_within;
 use super::layer::SLICE_WORDS;
 use super::logged::Logged;
 use super::unusable;
+use crate::formats::WritableFile;
 use crate::{FileDisk, FileOptions, ImageError};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// A file that is only read.
+/// A file, for what is read of it.
 #[derive(Debug)]
 pub(in crate::formats) struct ImageFile {
     file: File,
@@ -21,6 +23,8 @@ pub(in crate::formats) struct ImageFile {
     length_bytes: u64,
     /// What is read in the place of what lies in the file.
     logged: Option<Logged>,
+    /// The same file where it is written to, and becomes longer.
+    written: Option<Arc<WritableFile>>,
 }
 
 impl ImageFile {
@@ -37,7 +41,7 @@ impl ImageFile {
 
     /// `length_bytes`: how long the file was when it was opened.
     pub(super) fn new(file: File, path: &Path, length_bytes: u64) -> Self {
-        Self { file, path: path.to_owned(), start_bytes: 0, length_bytes, logged: None }
+        Self { file, path: path.to_owned(), start_bytes: 0, length_bytes, logged: None, written: None }
     }
 
     /// A part of the file by itself, which lies within it, as a file below this one's path.
@@ -47,7 +51,14 @@ impl ImageFile {
         let mut path = self.path.clone().into_os_string();
         path.push("/");
         path.push(name);
-        Ok(Self { file: self.file.try_clone()?, path: path.into(), start_bytes, length_bytes, logged: None })
+        Ok(Self {
+            file: self.file.try_clone()?,
+            path: path.into(),
+            start_bytes,
+            length_bytes,
+            logged: None,
+            written: None,
+        })
     }
 
     /// The whole file again.
@@ -61,12 +72,29 @@ impl ImageFile {
     }
 
     pub(in crate::formats) fn length_bytes(&self) -> u64 {
-        self.length_bytes
+        self.written.as_ref().map_or(self.length_bytes, |written| written.length_bytes())
+    }
+
+    /// The same of a file that is written to as another one.
+    pub(super) fn written(self, written: Arc<WritableFile>) -> Self {
+        Self { written: Some(written), ..self }
+    }
+
+    /// The same file again, as it is without a log.
+    pub(super) fn again(&self) -> io::Result<Self> {
+        Ok(Self {
+            file: self.file.try_clone()?,
+            path: self.path.clone(),
+            start_bytes: self.start_bytes,
+            length_bytes: self.length_bytes,
+            logged: None,
+            written: self.written.clone(),
+        })
     }
 
     /// Where it ends when what its log holds is done, which may be behind its end.
     pub(super) fn end_bytes(&self) -> u64 {
-        self.logged.as_ref().map_or(self.length_bytes, Logged::end_bytes)
+        self.logged.as_ref().map_or_else(|| self.length_bytes(), Logged::end_bytes)
     }
 
     /// From now on, this is read in the place of what lies in the file.

@@ -1,6 +1,7 @@
 //! A file with a map: what that says of its disk's bytes.
 
 use super::image_file::ImageFile;
+use super::vmdk::SparseMap;
 use std::fmt::Debug;
 use std::io;
 
@@ -26,6 +27,14 @@ pub(super) trait BlockMap: Debug + Send + Sync {
     fn blocks_without_table(&self, first: u64) -> u64 {
         let _ = first;
         SLICE_WORDS as u64
+    }
+
+    /// What is needed to change it, where that is done.
+    ///
+    /// # Errors
+    /// Why it is not: goes on after the file's path.
+    fn to_change(&self) -> Result<&SparseMap, String> {
+        Err("is in a format that is only read".into())
     }
 
     /// What the entry of a block says.
@@ -91,7 +100,7 @@ pub(super) type Own = Meaning;
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) file: ImageFile,
-    map: Box<dyn BlockMap>,
+    pub(super) map: Box<dyn BlockMap>,
     pub(super) shape: Shape,
     /// Which of the chain's disks has its file.
     pub(super) index: usize,
@@ -103,6 +112,12 @@ pub(super) struct SliceBuffer([u64; SLICE_WORDS]);
 impl SliceBuffer {
     pub(super) fn new() -> Self {
         Self([0; SLICE_WORDS])
+    }
+}
+
+impl Default for SliceBuffer {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Piece {
     pub(super) start_bytes: u64,
     pub(super) end_bytes: u64,
     pub(super) storage: Storage,
+    /// Of the top image: whether it may be changed.
+    pub(super) is_writable: bool,
 }
 
 /// Where the bytes of a piece are.
@@ -33,13 +35,13 @@ pub(super) enum Storage {
 }
 
 impl Level {
-    /// Of pieces with their lengths, whose sum a disk can have.
-    pub(super) fn new(storages: impl IntoIterator<Item = (u64, Storage)>) -> Self {
+    /// Of pieces with their lengths, whose sum a disk can have, and whether they may be changed.
+    pub(super) fn new(storages: impl IntoIterator<Item = (u64, Storage, bool)>) -> Self {
         let mut size_bytes = 0;
-        let pieces = storages.into_iter().map(|(length_bytes, storage)| {
+        let pieces = storages.into_iter().map(|(length_bytes, storage, is_writable)| {
             let start_bytes = size_bytes;
             size_bytes += length_bytes;
-            Piece { start_bytes, end_bytes: size_bytes, storage }
+            Piece { start_bytes, end_bytes: size_bytes, storage, is_writable }
         });
         let pieces = pieces.collect();
         Self { size_bytes, pieces }
@@ -49,6 +51,10 @@ impl Level {
     pub(super) fn find(&self, offset: u64) -> Option<Piece> {
         let index = self.pieces.partition_point(|piece| piece.end_bytes <= offset);
         self.pieces.get(index).copied()
+    }
+
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
     }
 
     /// The layers that have a part of it, each with where that begins.

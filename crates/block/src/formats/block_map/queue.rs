@@ -1,5 +1,6 @@
-//! Requests to an image, which all read.
+//! Requests to an image.
 
+use super::changes::Zeroing;
 use super::image::Place;
 use super::unpacker::UnpackJob;
 use super::worker::{Job, Task, Worker};
@@ -8,6 +9,7 @@ use crate::{MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError,
 use std::io;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What was looked up may be put away before the request is there to see it, but hardly this often; then the worker
 /// carries it out.
@@ -23,6 +25,8 @@ const RING_DEPTH_MIN: usize = 16;
 pub(super) struct BlockMapSplit {
     worker: Arc<Worker>,
     memory: Arc<MemoryMap>,
+    /// The files below that are written to.
+    written: Vec<usize>,
     /// By slot: what is left of a request when it waits for where it lies.
     parked: Box<[Option<Parked>]>,
     /// The segments of the piece that is being sent.
@@ -31,6 +35,7 @@ pub(super) struct BlockMapSplit {
 
 /// The end of a request.
 struct Parked {
+    operation: Operation,
     offset_bytes: u64,
     segments: Vec<Segment>,
     /// How often in a row it waited without getting on.
@@ -56,8 +61,12 @@ impl BlockMapSplit {
         let ring_depth = (depth * RINGS_SHARE / below.len().max(1)).max(RING_DEPTH_MIN).min(depth);
         let queues = below.iter().map(|disk| disk.open_queue(memory, ring_depth));
         let scatter = Scatter::new(queues.collect::<io::Result<_>>()?, depth)?;
+        let mut written: Vec<_> = worker.image().written().collect();
+        written.sort_unstable();
+        written.dedup();
         let split = Self {
             parked: (0..scatter.depth()).map(|_| None).collect(),
+            written,
             worker: Arc::clone(worker),
             memory: Arc::new(memory.clone()),
             piece: Vec::new(),
@@ -65,8 +74,8 @@ impl BlockMapSplit {
         Ok(Box::new(ScatterQueue::new(scatter, split)))
     }
 
-    /// Sends each run of a read to where it lies, up to one that has to be looked up.
-    fn read(
+    /// A read or a write: sends each run of it to where it lies, up to one that has to be looked up.
+    fn transfer(
         &mut self,
         scatter: &mut Scatter,
         slot: u16,
@@ -74,11 +83,14 @@ impl BlockMapSplit {
         waits: u32,
     ) -> Result<(), RequestError> {
         let worker = Arc::clone(&self.worker);
+        let image = worker.image();
+        let is_read = request.operation == Operation::Read;
         let (mut at, end) = (request.offset_bytes, request.offset_bytes + request.length_bytes());
         let mut cutter = Cutter::new(request.segments);
         let mut open: Option<Run> = None;
         while at < end {
-            let (place, length_bytes) = worker.image().find(at, end - at);
+            let (place, length_bytes) =
+                if is_read { image.find(at, end - at) } else { image.find_to_write(at, end - at) };
             if place == Place::Unknown {
                 break;
             }
@@ -98,22 +110,32 @@ impl BlockMapSplit {
         if let Some(run) = open {
             self.send(scatter, slot, run, request, &mut cutter)?;
         }
+        // Written in place, but that it lies there may not be stable: then the worker says when it is.
+        let is_stable = request.operation == Operation::Write { force_unit_access: true };
+        if is_stable && image.is_unstable.load(Ordering::Acquire) {
+            self.lend(scatter, slot, Task::Settle);
+        }
         if at == end {
             return Ok(());
         }
         let mut segments = Vec::new();
         cutter.cut(end - at, &mut segments);
         let waits = if at == request.offset_bytes { waits + 1 } else { 1 };
+        let operation = request.operation;
         let task = if waits > WAITS_MAX {
-            Task::Read { offset_bytes: at, segments }
+            carried_out(operation, at, segments)
         } else {
             if let Some(parked) = self.parked.get_mut(usize::from(slot)) {
-                *parked = Some(Parked { offset_bytes: at, segments, waits });
+                *parked = Some(Parked { operation, offset_bytes: at, segments, waits });
             }
             Task::LookUp { range: at..end }
         };
         self.lend(scatter, slot, task);
         Ok(())
+    }
+
+    fn zero(&self, scatter: &mut Scatter, slot: u16, offset_bytes: u64, length_bytes: u64, how: Zeroing) {
+        self.lend(scatter, slot, Task::Zero { offset_bytes, length_bytes, how });
     }
 
     fn lend(&self, scatter: &mut Scatter, slot: u16, task: Task) {
@@ -137,7 +159,7 @@ impl BlockMapSplit {
         let segments = if whole { request.segments } else { &piece };
         let sent = match run.place {
             Place::There { index, offset_bytes } => {
-                scatter.send(slot, index, Operation::Read, offset_bytes, segments);
+                scatter.send(slot, index, request.operation, offset_bytes, segments);
                 Ok(())
             }
             Place::Logged { .. } => {
@@ -151,9 +173,20 @@ impl BlockMapSplit {
                 self.worker.unpack(UnpackJob { block, skip_bytes, segments, slot, memory, returns });
                 Ok(())
             }
+            Place::Elsewhere => {
+                let task = carried_out(request.operation, run.start_bytes, segments.to_vec());
+                self.lend(scatter, slot, task);
+                Ok(())
+            }
+            // Padding, which has no place in an image.
+            Place::Zeros if request.operation != Operation::Read => {
+                let is_padding = segments.iter().all(|&segment| self.memory.is_padding(segment) == Some(true));
+                if is_padding { Ok(()) } else { Err(RequestError::Os(libc::ENOSPC)) }
+            }
             Place::Zeros if segments.iter().all(|&segment| self.memory.zero(segment)) => Ok(()),
             Place::Zeros => Err(RequestError::BadSegment),
             Place::Forbidden => Err(RequestError::Os(libc::EACCES)),
+            Place::ReadOnly => Err(RequestError::ReadOnly),
             Place::Nowhere | Place::Unknown => Err(RequestError::Os(libc::EIO)),
         };
         self.piece = piece;
@@ -167,8 +200,19 @@ impl Run {
             (Place::There { index, offset_bytes }, Place::There { index: next_index, offset_bytes: next_offset }) => {
                 index == next_index && offset_bytes.checked_add(self.length_bytes) == Some(next_offset)
             }
-            (Place::Zeros, Place::Zeros) => true,
+            (Place::Zeros, Place::Zeros) | (Place::Elsewhere, Place::Elsewhere) => true,
             _ => false,
+        }
+    }
+}
+
+/// A read or a write for the worker.
+fn carried_out(operation: Operation, offset_bytes: u64, segments: Vec<Segment>) -> Task {
+    match operation {
+        Operation::Read => Task::Read { offset_bytes, segments },
+        _ => {
+            let is_stable = operation == Operation::Write { force_unit_access: true };
+            Task::Write { offset_bytes, segments, is_stable }
         }
     }
 }
@@ -177,17 +221,39 @@ impl Split for BlockMapSplit {
     fn start(&mut self, scatter: &mut Scatter, slot: u16, request: &Request<'_>) -> Result<(), RequestError> {
         self.worker.image().geometry().check(request)?;
         match request.operation {
-            Operation::Read => self.read(scatter, slot, request, 0),
-            // There is nothing to make stable.
-            _ => Ok(()),
+            Operation::Read => self.transfer(scatter, slot, request, 0),
+            // Where the data lie must be stable too.
+            Operation::Write { force_unit_access: true } if self.worker.image().is_unstable.load(Ordering::Acquire) => {
+                self.lend(
+                    scatter,
+                    slot,
+                    carried_out(request.operation, request.offset_bytes, request.segments.to_vec()),
+                );
+                Ok(())
+            }
+            Operation::Write { .. } => self.transfer(scatter, slot, request, 0),
+            // Where nothing is written, there is nothing to make stable.
+            Operation::Flush => {
+                self.written.iter().for_each(|&index| scatter.send(slot, index, Operation::Flush, 0, &[]));
+                Ok(())
+            }
+            Operation::Discard { length_bytes } => {
+                self.zero(scatter, slot, request.offset_bytes, length_bytes, Zeroing::Discard);
+                Ok(())
+            }
+            Operation::WriteZeroes { length_bytes, may_unmap } => {
+                let how = if may_unmap { Zeroing::Unmap } else { Zeroing::Keep };
+                self.zero(scatter, slot, request.offset_bytes, length_bytes, how);
+                Ok(())
+            }
         }
     }
 
     /// Its place has been looked up.
     fn resumed(&mut self, scatter: &mut Scatter, slot: u16) -> Result<(), RequestError> {
         let Some(parked) = self.parked.get_mut(usize::from(slot)).and_then(Option::take) else { return Ok(()) };
-        let Parked { offset_bytes, segments, waits } = parked;
-        let request = Request { operation: Operation::Read, offset_bytes, segments: &segments, token: 0 };
-        self.read(scatter, slot, &request, waits)
+        let Parked { operation, offset_bytes, segments, waits } = parked;
+        let request = Request { operation, offset_bytes, segments: &segments, token: 0 };
+        self.transfer(scatter, slot, &request, waits)
     }
 }

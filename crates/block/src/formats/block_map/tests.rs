@@ -1,6 +1,7 @@
 //! Tests of what the formats share, and images with spoiled headers and tables.
 
 mod fuzz;
+mod power_cut;
 pub(in crate::formats) mod samples;
 
 use super::image::{Image, Place};
@@ -86,7 +87,7 @@ fn identity(file: File, blocks: u64) -> (Image, Arc<Gate>) {
     let options = FileOptions { read_only: true, engine: Engine::Threads, ..FileOptions::default() };
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::from_file(file, &options).unwrap());
     let geometry = Geometry { capacity_bytes: blocks * BLOCK_BYTES, segments_max: SEGMENTS_MAX, ..disk.geometry() };
-    let level = Level::new([(blocks * BLOCK_BYTES, Storage::Mapped { layer: 0 })]);
+    let level = Level::new([(blocks * BLOCK_BYTES, Storage::Mapped { layer: 0 }, false)]);
     (Image::new((vec![level], vec![layer]), (vec![disk], vec!["image".into()]), None, geometry, 0), gate)
 }
 
@@ -102,7 +103,7 @@ fn requests_go_on_while_others_wait_for_a_table() {
     let file = tempfile::tempfile().unwrap();
     file.set_len(4 * SLICE_WORDS as u64 * BLOCK_BYTES).unwrap();
     let (image, gate) = identity(file, 4 * SLICE_WORDS as u64);
-    let worker = Arc::new(Worker::start(image).unwrap());
+    let worker = Arc::new(Worker::start(image, None).unwrap());
     let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
     let mut queue = BlockMapSplit::boxed(&worker, &memory, 16).unwrap();
     let _opener = Opener(Arc::clone(&gate));
@@ -134,7 +135,7 @@ fn a_queue_that_is_dropped_carries_out_what_waits_for_a_table() {
     let file = tempfile::tempfile().unwrap();
     file.set_len(4 * SLICE_WORDS as u64 * BLOCK_BYTES).unwrap();
     let (image, gate) = identity(file, 4 * SLICE_WORDS as u64);
-    let worker = Arc::new(Worker::start(image).unwrap());
+    let worker = Arc::new(Worker::start(image, None).unwrap());
     let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
     memory.slice(Segment { region: 0, length_bytes: 4096, offset_bytes: 0 }).unwrap().copy_from(&[7_u8; 4096]);
     let mut queue = BlockMapSplit::boxed(&worker, &memory, 16).unwrap();

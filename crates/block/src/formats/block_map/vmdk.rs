@@ -6,10 +6,13 @@
 //!
 //! Sources: VMware's Virtual Disk Format 5.0, the pages of libvmdk on the format, and what QEMU's block/vmdk.c takes.
 
+mod content_id;
 pub(super) mod new;
 mod se_sparse;
 mod sparse;
 pub(super) mod stream;
+mod tables;
+mod tables_check;
 
 use super::chain::{Behind, Body, Id, Opened, Parent};
 use super::image_file::ImageFile;
@@ -19,8 +22,10 @@ use super::{BlockMapInfo, ImageError};
 use crate::OpenedFile;
 use crate::formats::VmdkExtent;
 use crate::formats::vmdk::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
+pub(super) use content_id::ContentId;
 use se_sparse::SeSparseMap;
-use sparse::SparseMap;
+pub(super) use sparse::SparseMap;
+pub(super) use tables::{GrainTables, UncheckedTables};
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -83,12 +88,13 @@ impl Contents {
             Some((offset, length)) => file.read_up_to(offset, length.min(DESCRIPTOR_MAX_BYTES as u64) as usize)?,
             None => Vec::new(),
         };
+        let text_offset = header.descriptor.map_or(0, |(offset, _)| offset);
         if header.size_bytes == 0 && header.descriptor.is_some() {
             let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
             let descriptor = Descriptor::parse(text.get(..end).unwrap_or_default()).map_err(unusable)?;
-            return Ok(Self::Descriptor(descriptor));
+            return Ok(Self::Descriptor(descriptor.from(text_offset)));
         }
-        let descriptor = Descriptor::parse_embedded(&text).map_err(unusable)?;
+        let descriptor = Descriptor::parse_embedded(&text).map_err(unusable)?.from(text_offset);
         let (map, note) = SparseMap::of(&header, file.length_bytes()).map_err(unusable)?;
         let note = note.or_else(|| header.is_dirty.then(|| "it was not closed: what it says is read as it is".into()));
         Ok(Self::Grains(Grains {
@@ -101,6 +107,15 @@ impl Contents {
             descriptor,
         }))
     }
+}
+
+/// Where the number of a disk's contents is said, in how many digits, and that number: for whoever changes these.
+fn content_id(file: &ImageFile) -> Result<((u64, u32), u32), ImageError> {
+    let (Contents::Grains(Grains { descriptor, .. }) | Contents::Descriptor(descriptor)) = Contents::read(file)?;
+    let problem = "does not say its CID once, as a number, and a VMDK that does not is only read: add ,ro, or make a qcow2 \
+                   of it with `blockyard image convert`";
+    let at = descriptor.cid_at.ok_or_else(|| file.unusable(problem))?;
+    Ok((at, descriptor.cid))
 }
 
 /// Reads the file of a disk.

@@ -1,20 +1,37 @@
 //! The one thread of an image, which reads tables that are not in memory, so that only those requests wait for them
-//! that need them. Compressed blocks have threads of their own: [`Readers`].
+//! that need them, and changes what lies where. Compressed blocks have threads of their own: [`Readers`].
+//!
+//! It takes jobs in batches. The changes of a batch are in the file (not yet stable) before any of them is
+//! acknowledged, so a killed process loses nothing.
 
-use super::image::{Image, Place};
-use super::layer::SliceBuffer;
-use super::unpacker::{UnpackJob, Unpacker};
+use super::changes::{Changes, Written, Zeroing};
+use super::image::Image;
+use super::reader::Reader;
+use super::unpacker::UnpackJob;
+use super::vmdk::{GrainTables, UncheckedTables};
 use crate::formats::inbox::Inbox;
+use crate::formats::pending_check::PendingCheck;
 use crate::formats::readers::Readers;
 use crate::formats::scatter::{Cutter, Returns, copy_to, errno_of};
-use crate::{MemoryMap, RequestError, Segment, read_bytes};
+use crate::unclosed::tell_of_unclosed;
+use crate::{MemoryMap, RequestError, Segment};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Jobs whose changes are written to the file together.
+const BATCH_MAX: usize = 64;
 
 /// Most bytes that are copied at once.
 const BUFFER_BYTES: u64 = 1 << 20;
+
+/// How soon to look again whether the image is checked.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Something for the thread to do.
 pub(super) struct Job {
@@ -26,9 +43,60 @@ pub(super) struct Job {
 
 pub(super) enum Task {
     /// Look up where a range lies, as far as that is done soon, and let the request go on.
-    LookUp { range: Range<u64> },
+    LookUp {
+        range: Range<u64>,
+    },
     /// Carry it out.
-    Read { offset_bytes: u64, segments: Vec<Segment> },
+    Read {
+        offset_bytes: u64,
+        segments: Vec<Segment>,
+    },
+    /// `is_stable`: on stable storage when it is done.
+    Write {
+        offset_bytes: u64,
+        segments: Vec<Segment>,
+        is_stable: bool,
+    },
+    Zero {
+        offset_bytes: u64,
+        length_bytes: u64,
+        how: Zeroing,
+    },
+    /// Done when everything before it is stable.
+    Settle,
+}
+
+/// What an image that is written to has besides.
+pub(super) struct ToChange {
+    pub(super) written: Written,
+    /// By layer.
+    pub(super) unchecked: Vec<(usize, UncheckedTables)>,
+}
+
+/// The tables of layers that are in order.
+type Tables = BTreeMap<usize, GrainTables>;
+
+impl ToChange {
+    /// Looks at the tables, where that does not take long.
+    ///
+    /// # Errors
+    /// A sentence, which goes on after the image's path, when something is wrong.
+    pub(super) fn checked(self) -> Result<Checking, String> {
+        let Self { written, unchecked } = self;
+        let is_small = unchecked.iter().all(|(_, tables)| tables.is_small());
+        let tables = if is_small { Ok(check(unchecked, &AtomicBool::new(false))?) } else { Err(unchecked) };
+        Ok(Checking { written, tables })
+    }
+}
+
+/// What is written to, with its tables, or those that are yet to be looked at.
+pub(super) struct Checking {
+    written: Written,
+    tables: Result<Tables, Vec<(usize, UncheckedTables)>>,
+}
+
+fn check(unchecked: Vec<(usize, UncheckedTables)>, is_over: &AtomicBool) -> Result<Tables, String> {
+    unchecked.into_iter().map(|(layer, tables)| Ok((layer, tables.check(is_over)?))).collect()
 }
 
 /// The thread, for as long as the disk or a queue of it lives.
@@ -46,12 +114,18 @@ struct Shared {
 }
 
 impl Worker {
-    pub(super) fn start(image: Image) -> io::Result<Self> {
+    pub(super) fn start(image: Image, to_change: Option<Checking>) -> io::Result<Self> {
         let image = Arc::new(image);
         let readers = Readers::new(Arc::clone(&image), "block map unpack");
+        let changing = to_change.map(Changing::new).transpose()?;
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let working = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("block map".into()).spawn(move || working.run())?;
+        let run = move || {
+            if let Err(error) = Working::new(&working.image, changing).run(&working.inbox) {
+                tell_of_unclosed(working.image.files().next().unwrap_or(Path::new("")), &error);
+            }
+        };
+        let thread = thread::Builder::new().name("block map".into()).spawn(run)?;
         Ok(Self { shared, readers, thread: Some(thread) })
     }
 
@@ -79,61 +153,172 @@ impl Drop for Worker {
     }
 }
 
-impl Shared {
-    fn run(&self) {
-        let mut buffer = Box::new(SliceBuffer::new());
-        let mut unpacker = Unpacker::default();
-        while let Some(Job { task, slot, memory, returns }) = self.inbox.next() {
-            match task {
-                Task::LookUp { range } => match self.image.look_up(range, &mut buffer) {
-                    Ok(()) => returns.resume(slot),
-                    Err(error) => returns.post(slot, Err(errno_of(&error))),
-                },
-                Task::Read { offset_bytes, segments } => {
-                    returns.post(slot, self.read(offset_bytes, &segments, &memory, (&mut buffer, &mut unpacker)));
-                }
+/// An image that may be changed, once it is checked.
+enum Changing {
+    Pending(Written, PendingCheck<Tables>),
+    Ready(Changes),
+    /// It is damaged, and stays as it is.
+    Refused,
+}
+
+impl Changing {
+    fn new(Checking { written, tables }: Checking) -> io::Result<Self> {
+        Ok(match tables {
+            Ok(tables) => Self::Ready(Changes::new(written, tables)),
+            Err(unchecked) => {
+                let pending = PendingCheck::start("block map check", move |is_over| check(unchecked, is_over))?;
+                Self::Pending(written, pending)
             }
+        })
+    }
+
+    /// Whether the check goes on.
+    fn is_pending(&self) -> bool {
+        matches!(self, Self::Pending(_, pending) if pending.outcome().is_none())
+    }
+
+    /// What to change it by. What is damaged stays so: everybody who wants to change it is told.
+    fn changes(&mut self) -> Result<&mut Changes, RequestError> {
+        *self = match std::mem::replace(self, Self::Refused) {
+            Self::Pending(written, pending) => match pending.take() {
+                Some(tables) => Self::Ready(Changes::new(written, tables)),
+                None => Self::Refused,
+            },
+            other => other,
+        };
+        match self {
+            Self::Ready(changes) => Ok(changes),
+            Self::Pending(..) | Self::Refused => Err(RequestError::Os(libc::EUCLEAN)),
+        }
+    }
+}
+
+/// What only the thread itself has.
+struct Working<'a> {
+    image: &'a Image,
+    changing: Option<Changing>,
+    reader: Reader,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Working<'a> {
+    fn new(image: &'a Image, changing: Option<Changing>) -> Self {
+        Self { image, changing, reader: Reader::default(), buffer: Vec::new() }
+    }
+
+    /// Does what is asked for until nobody is left who asks, and closes the image.
+    fn run(mut self, inbox: &Inbox<Job>) -> io::Result<()> {
+        let (mut batch, mut aside) = (Vec::with_capacity(BATCH_MAX), Vec::new());
+        while inbox.some(BATCH_MAX, (!aside.is_empty()).then_some(PAUSE), &mut batch).is_some() {
+            self.read(&mut batch);
+            if self.changing.as_ref().is_some_and(Changing::is_pending) {
+                aside.append(&mut batch);
+            } else if !aside.is_empty() {
+                // In the order in which they came.
+                aside.append(&mut batch);
+                std::mem::swap(&mut batch, &mut aside);
+            }
+            if !batch.is_empty() {
+                self.change(&mut batch);
+            }
+        }
+        match &mut self.changing {
+            // No queue is left that could still use anything.
+            Some(Changing::Ready(changes)) => changes.close(self.image, &mut self.reader),
+            _ => Ok(()),
         }
     }
 
-    fn read(
-        &self,
-        offset_bytes: u64,
-        segments: &[Segment],
-        memory: &MemoryMap,
-        (buffer, unpacker): (&mut SliceBuffer, &mut Unpacker),
-    ) -> Result<(), RequestError> {
-        let length_bytes: u64 = segments.iter().map(|segment| u64::from(segment.length_bytes)).sum();
-        let (mut at, end) = (offset_bytes, offset_bytes.saturating_add(length_bytes));
-        let (mut cutter, mut piece) = (Cutter::new(segments), Vec::new());
-        while at < end {
-            let wanted_bytes = (end - at).min(BUFFER_BYTES);
-            let (place, length_bytes) =
-                self.image.find_now(at, wanted_bytes, buffer).map_err(|error| errno_of(&error))?;
-            cutter.cut(length_bytes, &mut piece);
-            match place {
-                Place::There { index, offset_bytes } => {
-                    let below = self.image.below().get(index).ok_or(RequestError::Os(libc::EIO))?;
-                    let bytes = read_bytes(&**below, offset_bytes..offset_bytes.saturating_add(length_bytes));
-                    copy_to(memory, &piece, &bytes.map_err(|error| errno_of(&error))?)?;
+    /// Takes what changes nothing out of a batch, and does it.
+    fn read(&mut self, batch: &mut Vec<Job>) {
+        batch.retain(|job| {
+            match &job.task {
+                Task::LookUp { range } => match self.image.look_up(range.clone(), &mut self.reader.slice) {
+                    Ok(()) => job.returns.resume(job.slot),
+                    Err(error) => job.returns.post(job.slot, Err(errno_of(&error))),
+                },
+                Task::Read { offset_bytes, segments } => {
+                    let read = in_pieces(*offset_bytes, segments, &mut self.buffer, |at, piece, buffer| {
+                        self.reader.read(self.image, 0, at, buffer).map_err(|error| errno_of(&error))?;
+                        copy_to(&job.memory, piece, buffer)
+                    });
+                    job.returns.post(job.slot, read);
                 }
-                Place::Logged { layer, offset_bytes } => {
-                    let mut bytes = vec![0; length_bytes as usize];
-                    let read = self.image.read_logged(layer, &mut bytes, offset_bytes);
-                    read.map_err(|error| errno_of(&error))?;
-                    copy_to(memory, &piece, &bytes)?;
-                }
-                Place::Compressed { block, skip_bytes } => {
-                    let whole = unpacker.block(&self.image, block).map_err(|error| errno_of(&error))?;
-                    copy_to(memory, &piece, whole.get(skip_bytes as usize..).unwrap_or_default())?;
-                }
-                Place::Zeros if piece.iter().all(|&segment| memory.zero(segment)) => {}
-                Place::Zeros => return Err(RequestError::BadSegment),
-                Place::Forbidden => return Err(RequestError::Os(libc::EACCES)),
-                Place::Nowhere | Place::Unknown => return Err(RequestError::Os(libc::EIO)),
+                Task::Write { .. } | Task::Zero { .. } | Task::Settle => return true,
             }
-            at += length_bytes;
-        }
-        Ok(())
+            false
+        });
     }
+
+    /// Does a batch of changes, and says so once they are in the file.
+    fn change(&mut self, batch: &mut Vec<Job>) {
+        let changes = match &mut self.changing {
+            Some(changing) => changing.changes(),
+            None => Err(RequestError::ReadOnly),
+        };
+        let begun = changes.and_then(|changes| match changes.begin() {
+            Ok(()) => Ok(changes),
+            Err(error) => Err(errno_of(&error)),
+        });
+        let changes = match begun {
+            Ok(changes) => changes,
+            Err(error) => return batch.drain(..).for_each(|job| job.returns.post(job.slot, Err(error))),
+        };
+        self.image.is_unstable.store(true, Ordering::SeqCst);
+        let (image, reader, buffer) = (self.image, &mut self.reader, &mut self.buffer);
+        let results: Vec<_> = batch
+            .iter()
+            .map(|job| match &job.task {
+                Task::Write { offset_bytes, segments, .. } => {
+                    in_pieces(*offset_bytes, segments, buffer, |at, piece, buffer| {
+                        // Copied first: the guest may change its memory meanwhile.
+                        copy_from(&job.memory, piece, buffer)?;
+                        changes.write(image, reader, at, buffer).map_err(|error| errno_of(&error))
+                    })
+                }
+                Task::Zero { offset_bytes, length_bytes, how } => {
+                    changes.zero(image, reader, (*offset_bytes, *length_bytes), *how).map_err(|error| errno_of(&error))
+                }
+                Task::LookUp { .. } | Task::Read { .. } | Task::Settle => Ok(()),
+            })
+            .collect();
+        let wants_stable =
+            batch.iter().any(|job| matches!(job.task, Task::Write { is_stable: true, .. } | Task::Settle));
+        let settled = changes.settle(image, reader, wants_stable).map_err(|error| errno_of(&error));
+        image.may_write_in_place.store(true, Ordering::Release);
+        for (job, result) in batch.drain(..).zip(results) {
+            job.returns.post(job.slot, result.and(settled));
+        }
+    }
+}
+
+/// Calls `perform` for each piece of some segments, which begin at an offset, with a buffer as long as the piece.
+fn in_pieces(
+    offset_bytes: u64,
+    segments: &[Segment],
+    buffer: &mut Vec<u8>,
+    mut perform: impl FnMut(u64, &[Segment], &mut [u8]) -> Result<(), RequestError>,
+) -> Result<(), RequestError> {
+    let length_bytes: u64 = segments.iter().map(|segment| u64::from(segment.length_bytes)).sum();
+    let (mut at, end) = (offset_bytes, offset_bytes.saturating_add(length_bytes));
+    let (mut cutter, mut piece) = (Cutter::new(segments), Vec::new());
+    while at < end {
+        let length_bytes = (end - at).min(BUFFER_BYTES);
+        cutter.cut(length_bytes, &mut piece);
+        buffer.resize(length_bytes as usize, 0);
+        perform(at, &piece, buffer)?;
+        at += length_bytes;
+    }
+    Ok(())
+}
+
+/// Copies a request's segments, which have as many bytes.
+fn copy_from(memory: &MemoryMap, segments: &[Segment], mut bytes: &mut [u8]) -> Result<(), RequestError> {
+    for &segment in segments {
+        let slice = memory.slice(segment).ok_or(RequestError::BadSegment)?;
+        let (now, later) = bytes.split_at_mut_checked(slice.len()).ok_or(RequestError::Os(libc::EIO))?;
+        slice.copy_to(now);
+        bytes = later;
+    }
+    Ok(())
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// An image's file. It grows as it is written.
 #[derive(Debug)]
-pub(super) struct ImageFile {
+pub(in crate::formats) struct ImageFile {
     pub(super) file: HostFile,
     /// The end of what is known to be there.
     length_bytes: AtomicU64,
@@ -35,12 +35,17 @@ pub(super) struct ImageFile {
 const ENCRYPTED_BYTES: usize = 256 << 10;
 
 impl ImageFile {
-    pub(super) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
+    pub(in crate::formats) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
         Self::of(HostFile::new(file), length_bytes, is_growing, cache_unsafe)
     }
 
     /// The same of a file that queues reach as `disk`; and that disk.
-    pub(super) fn with_disk(file: File, disk: FileDisk, is_growing: bool, cache_unsafe: bool) -> (Self, Arc<dyn Disk>) {
+    pub(in crate::formats) fn with_disk(
+        file: File,
+        disk: FileDisk,
+        is_growing: bool,
+        cache_unsafe: bool,
+    ) -> (Self, Arc<dyn Disk>) {
         let length_bytes = disk.length_bytes();
         let (file, disk) = HostFile::with_disk(file, disk);
         (Self::of(file, length_bytes, is_growing, cache_unsafe), disk)
@@ -69,39 +74,45 @@ impl ImageFile {
     }
 
     /// Whether it is a regular file that is written to.
-    pub(super) fn is_growing(&self) -> bool {
+    pub(in crate::formats) fn is_growing(&self) -> bool {
         self.is_growing
     }
 
     /// Never shrinks while the image is in use.
-    pub(super) fn length_bytes(&self) -> u64 {
+    pub(in crate::formats) fn length_bytes(&self) -> u64 {
         self.length_bytes.load(Ordering::Acquire)
     }
 
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub(in crate::formats) fn sync(&self) -> io::Result<()> {
         if self.cache_unsafe { Ok(()) } else { self.file.sync() }
     }
 
     /// The same, as what follows relies on all that was written before.
-    pub(super) fn barrier(&self) -> io::Result<()> {
+    pub(in crate::formats) fn barrier(&self) -> io::Result<()> {
         if self.cache_unsafe { Ok(()) } else { self.file.barrier() }
     }
 
     /// Gives a range's storage back; it reads as zeros afterwards. Not every file can.
-    pub(super) fn punch_hole(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+    pub(in crate::formats) fn punch_hole(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(self.file.fallocate(mode, offset_bytes, length_bytes)?)
     }
 
+    /// Zeroes a range, which keeps its storage. Not every file can.
+    pub(in crate::formats) fn zero_range(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+        let mode = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        Ok(self.file.fallocate(mode, offset_bytes, length_bytes)?)
+    }
+
     /// Writes within the file, or makes it longer.
-    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    pub(in crate::formats) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write(bytes, offset)?;
         self.grown_to(offset + bytes.len() as u64);
         Ok(())
     }
 
     /// The same, and waits until these bytes are stable, not for what else was written.
-    pub(super) fn write_stable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    pub(in crate::formats) fn write_stable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.cache_unsafe {
             return self.write(bytes, offset);
         }
@@ -161,7 +172,7 @@ impl ImageFile {
     }
 
     /// Makes the file shorter. For whoever knows that nothing in use lies behind.
-    pub(super) fn truncate(&self, length: u64) -> io::Result<()> {
+    pub(in crate::formats) fn truncate(&self, length: u64) -> io::Result<()> {
         if self.is_growing {
             self.file.set_length(length)?;
             self.length_bytes.store(length, Ordering::Release);
@@ -170,7 +181,7 @@ impl ImageFile {
     }
 
     /// Makes a file that grows at least that long.
-    pub(super) fn reach(&self, end: u64) -> io::Result<()> {
+    pub(in crate::formats) fn reach(&self, end: u64) -> io::Result<()> {
         if self.is_growing { self.extend(end) } else { Ok(()) }
     }
 

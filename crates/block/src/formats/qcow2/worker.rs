@@ -18,9 +18,9 @@ use super::image::{Image, Reader};
 use super::image_tables::{Patience, SliceBuffer};
 use super::kept_bitmaps::KeptBitmaps;
 use super::metadata::Metadata;
-use super::pending_check::PendingCheck;
 use super::readers::ReadJob;
 use crate::formats::inbox::Inbox;
+use crate::formats::pending_check::PendingCheck;
 use crate::formats::readers::Readers;
 use crate::formats::scatter::{Returns, errno_of};
 use crate::unclosed::tell_of_unclosed;
@@ -128,7 +128,7 @@ impl Worker {
     pub(super) fn start(opened: Opened, path: &Path) -> io::Result<Self> {
         let Opened { image, metadata, unchecked, bitmaps, .. } = opened;
         let image = Arc::new(image);
-        let pending = unchecked.map(|unchecked| PendingCheck::start(unchecked, Arc::clone(&image))).transpose()?;
+        let pending = unchecked.map(|unchecked| unchecked.start(Arc::clone(&image))).transpose()?;
         let readers = Readers::new(Arc::clone(&image), "qcow2-reader");
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let working = Arc::clone(&shared);
@@ -172,7 +172,7 @@ impl Drop for Worker {
 struct Working<'a> {
     image: &'a Image,
     /// Without it, nothing is changed.
-    pending: Option<PendingCheck>,
+    pending: Option<PendingCheck<()>>,
     /// Those that are kept, which are marked before anything is changed.
     bitmaps: Option<KeptBitmaps>,
     /// Of an image that is written to.
@@ -195,7 +195,7 @@ impl<'a> Working<'a> {
     fn new(
         image: &'a Image,
         metadata: Option<Metadata>,
-        pending: Option<PendingCheck>,
+        pending: Option<PendingCheck<()>>,
         bitmaps: Option<KeptBitmaps>,
     ) -> Self {
         Self {

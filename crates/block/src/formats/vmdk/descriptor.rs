@@ -23,6 +23,8 @@ pub(in crate::formats) const NO_PARENT: u32 = u32::MAX;
 pub(in crate::formats) struct Descriptor {
     /// Numbers of its contents and of its parent's, and what VMware calls the type; as far as they are said.
     pub(in crate::formats) cid: u32,
+    /// Where the former is said, if it is once, and in how many digits.
+    pub(in crate::formats) cid_at: Option<(u64, u32)>,
     pub(in crate::formats) parent_cid: u32,
     pub(in crate::formats) create_type: String,
     /// What it calls the disk that it depends on.
@@ -62,6 +64,13 @@ pub(in crate::formats) enum Storage {
     Zero,
 }
 
+impl ExtentLine {
+    /// Whether its bytes may be changed.
+    pub(in crate::formats) fn is_writable(&self) -> bool {
+        self.access == ExtentAccess::ReadWrite && self.storage != Storage::Zero
+    }
+}
+
 impl Descriptor {
     /// Parses the whole text of a file. The error goes on after the image's path.
     pub(in crate::formats) fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -69,12 +78,15 @@ impl Descriptor {
             return Err(format!("is no VMDK descriptor: those have at most {DESCRIPTOR_MAX_BYTES} bytes"));
         }
         let text = std::str::from_utf8(bytes).map_err(|_| "is no VMDK descriptor: it is not text")?;
-        // Some writers pad the text with NULs to whole sectors.
-        let mut lines = lines_of(text.trim_end_matches('\0'));
+        // Some writers pad the text with NULs to whole sectors. QEMU ends a text that became shorter by some bytes with
+        // one, as where a number has fewer digits, and leaves these.
+        let whole = text.trim_end_matches('\0');
+        let text = whole.split_once('\0').filter(|(_, rest)| rest.len() < 8).map_or(whole, |(text, _)| text);
+        let mut lines = lines_of(text);
         if !lines.next().is_some_and(|line| line.eq_ignore_ascii_case("# Disk DescriptorFile")) {
             return Err("is no VMDK descriptor: it does not begin with `# Disk DescriptorFile`".into());
         }
-        let mut read = Self::default();
+        let mut read = Self { cid_at: cid_at(bytes), ..Self::default() };
         let mut disk_bytes = 0_u64;
         for line in lines {
             read.set(line)?;
@@ -98,7 +110,7 @@ impl Descriptor {
     /// Of the text within a file of grains, only what is behind the image matters: the extent is the file itself.
     pub(in crate::formats) fn parse_embedded(bytes: &[u8]) -> Result<Self, String> {
         let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
-        let mut read = Self::default();
+        let mut read = Self { cid_at: cid_at(text), ..Self::default() };
         let mut has_extent = false;
         for line in lines_of(&String::from_utf8_lossy(text)) {
             read.set(line)?;
@@ -114,6 +126,11 @@ impl Descriptor {
             read.oddity.get_or_insert_with(|| "names no extent".to_owned());
         }
         read.checked()
+    }
+
+    /// The same of a text that begins at an offset of a file.
+    pub(in crate::formats) fn from(self, offset: u64) -> Self {
+        Self { cid_at: self.cid_at.and_then(|(at, digits)| Some((at.checked_add(offset)?, digits))), ..self }
     }
 
     /// Whether its files have nothing but the disk's bytes, and nothing is behind them.
@@ -155,6 +172,7 @@ impl Default for Descriptor {
     fn default() -> Self {
         Self {
             cid: 0,
+            cid_at: None,
             parent_cid: NO_PARENT,
             create_type: String::new(),
             parent: None,
@@ -162,6 +180,25 @@ impl Default for Descriptor {
             oddity: None,
         }
     }
+}
+
+/// Where the digits of the only CID begin, and how many there are: QEMU writes no zeros in front of them.
+fn cid_at(text: &[u8]) -> Option<(u64, u32)> {
+    let mut at = 0;
+    let mut found = None;
+    for line in text.split_inclusive(|&byte| byte == b'\n') {
+        let key_bytes = line.iter().position(|&byte| byte == b'=').unwrap_or(0);
+        if line.get(..key_bytes).is_some_and(|key| key.trim_ascii().eq_ignore_ascii_case(b"cid")) {
+            let rest = line.get(key_bytes + 1..).unwrap_or_default();
+            let digits = rest.trim_ascii_end();
+            if found.is_some() || !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_hexdigit) {
+                return None;
+            }
+            found = Some(((at + key_bytes + 1) as u64, digits.len() as u32));
+        }
+        at += line.len();
+    }
+    found
 }
 
 fn lines_of(text: &str) -> impl Iterator<Item = &str> {

@@ -1,6 +1,6 @@
 //! VMDKs that are flat: a text that says which ranges of which files make up a disk. They are read and written.
 
-use super::descriptor::{Descriptor, ExtentAccess, ExtentLine, Storage};
+use super::descriptor::{Descriptor, ExtentAccess, Storage};
 use super::queue::VmdkSplit;
 use super::{FILES_MAX, read_descriptor};
 use crate::formats::{AllowedDirectories, ImageError, demand};
@@ -113,12 +113,6 @@ impl VmdkDisk {
     /// What the permission bits of all its files allow, without the descriptor's.
     pub(crate) fn permissions(&self) -> u32 {
         self.permissions
-    }
-}
-
-impl ExtentLine {
-    fn is_writable(&self) -> bool {
-        self.access == ExtentAccess::ReadWrite && self.storage != Storage::Zero
     }
 }
 

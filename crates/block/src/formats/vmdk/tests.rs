@@ -22,6 +22,7 @@ fn what_vmware_and_virtualbox_write_is_understood() {
         Descriptor::parse(text.as_bytes()),
         Ok(Descriptor {
             cid: 0x3a2b,
+            cid_at: Some((60, 4)),
             parent_cid: u32::MAX,
             create_type: "fullDevice".into(),
             parent: None,
@@ -56,6 +57,30 @@ impl Line {
             Self::Noise(noise) => return noise.clone(),
         };
         text.into_bytes()
+    }
+}
+
+#[test]
+fn the_number_of_the_contents_is_found_where_it_is_said_once() {
+    let text = |lines: &str| format!("# Disk DescriptorFile\nversion=1\n{lines}parentCID=ffffffff\nRW 8 ZERO\n");
+    let at = |lines: &str| Descriptor::parse(text(lines).as_bytes()).unwrap().cid_at;
+    assert_eq!(at("CID=12345678\n"), Some((36, 8)));
+    assert_eq!(at("cid =ab\r\n"), Some((37, 2)));
+    for lines in ["", "CID=\n", "CID=123456789\n", "CID=x\n", "CID=1\nCID=1\n", "CID=\"1\"\n", "#CID=1\n"] {
+        assert_eq!(at(lines), None, "{lines:?}");
+    }
+}
+
+#[test]
+fn what_is_left_behind_the_end_of_a_text_is_no_line() {
+    let text = b"# Disk DescriptorFile\nRW 8 ZERO\n";
+    for (rest, is_end) in [
+        (&b"\0\n\0\0"[..], true),
+        (b"\x00147\"\n", true),
+        (b"\0RW 8 FLAT \"a\"", false),
+        (b"\0\n\n\n\n\n\n\n\nx", false),
+    ] {
+        assert_eq!(Descriptor::parse(&[text, rest].concat()).is_ok(), is_end, "{rest:?}");
     }
 }
 

@@ -141,6 +141,9 @@ impl Spoiler {
         }
         self.write(length);
         use_it(&self.directory.path().join("image"), self.sample.format);
+        if self.sample.format == BlockMapFormat::Vmdk {
+            write_it(&self.directory.path().join("image"));
+        }
         for page in &self.touched {
             let range = page * PAGE_BYTES..((page + 1) * PAGE_BYTES).min(whole);
             self.bytes[range.clone()].copy_from_slice(&self.sample.bytes[range]);
@@ -209,6 +212,52 @@ fn use_it(path: &Path, format: BlockMapFormat) {
         // What can be walked can be read.
         let is_small = at == capacity_bytes && u64::from(length_bytes) > 0;
         assert!(!(is_whole && is_small) || completion.result.is_ok(), "{completion:?} at {offset_bytes}");
+    }
+}
+
+/// A copy of it is written to. What was refused is as it was; else it holds what was written, and is in order.
+fn write_it(path: &Path) {
+    let written = path.with_extension("written");
+    fs::copy(path, &written).unwrap();
+    let allowed = AllowedDirectories::new(&[path.parent().unwrap()]).unwrap();
+    let options = FileOptions { engine: Engine::Sync, ..FileOptions::default() };
+    let disk = match BlockMapDisk::open(&written, BlockMapFormat::Vmdk, &options, &allowed) {
+        Ok(disk) => disk,
+        Err(error) => {
+            let said = error.to_string();
+            assert!(!said.is_empty() && !said.contains('\n') && said.len() < 8000, "{said}");
+            return assert!(fs::read(path).unwrap() == fs::read(&written).unwrap());
+        }
+    };
+    let capacity_bytes = disk.geometry().capacity_bytes;
+    let memory = MemoryMap::allocate(&[(0, 8192)]).unwrap();
+    let segment = |offset_bytes| Segment { region: 0, length_bytes: 4096, offset_bytes };
+    let mut queue = disk.open_queue(&memory, 4).unwrap();
+    let mut perform = |operation, offset_bytes, segments: &[Segment]| {
+        queue.push(&Request { operation, offset_bytes, segments, token: 0 }).unwrap();
+        let mut completions = Vec::new();
+        queue.drain(&mut completions).unwrap();
+        completions[0].result
+    };
+    for (offset, fill) in [0, 3 << 10, 128 << 10, capacity_bytes / 2 / 512 * 512].into_iter().zip(1..) {
+        if offset + 4096 > capacity_bytes {
+            continue;
+        }
+        memory.slice(segment(0)).unwrap().copy_from(&[fill; 4096]);
+        let is_written = perform(Operation::Write { force_unit_access: fill == 2 }, offset, &[segment(0)]).is_ok();
+        let is_zeroed =
+            fill == 3 && perform(Operation::WriteZeroes { length_bytes: 4096, may_unmap: true }, offset, &[]).is_ok();
+        if is_written && perform(Operation::Read, offset, &[segment(4096)]).is_ok() {
+            let mut read = [0_u8; 4096];
+            memory.slice(segment(4096)).unwrap().copy_to(&mut read);
+            assert!(read == [if is_zeroed { 0 } else { fill }; 4096] || disk.geometry().read_only);
+        }
+    }
+    drop((queue, disk));
+    let options = FileOptions { read_only: true, ..options };
+    let disk = BlockMapDisk::open(&written, BlockMapFormat::Vmdk, &options, &allowed).unwrap();
+    if capacity_bytes < 1 << 24 {
+        let _ = disk.check(&mut |line| assert!(line.is_empty(), "{line}"));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::formats::block_map::fields::{Fields, lies_within};
 use crate::formats::block_map::image_file::ImageFile;
 use crate::formats::block_map::layer::{BlockMap, Meaning, PACKED_BLOCK_MAX_BYTES, SLICE_WORDS, Shape};
 use std::io;
+use std::ops::Range;
 
 pub(super) const MAGIC: &[u8] = b"KDMV";
 pub(super) const COWD_MAGIC: &[u8] = b"COWD";
@@ -62,6 +63,10 @@ pub(super) struct Header {
     pub(super) is_compressed: bool,
     has_markers: bool,
     has_zeroed_grains: bool,
+    has_redundant_tables: bool,
+    version: u32,
+    /// Its tables lie where its footer says.
+    is_stream: bool,
 }
 
 impl Header {
@@ -92,7 +97,7 @@ impl Header {
         if of(&last) != of(&header) {
             return Err(unusable("is damaged: its footer is another disk's than its header".into()));
         }
-        Ok(Self { descriptor: header.descriptor.or(last.descriptor), ..last })
+        Ok(Self { descriptor: header.descriptor.or(last.descriptor), is_stream: true, ..last })
     }
 
     /// The error goes on after the image's path.
@@ -151,6 +156,9 @@ impl Header {
             is_compressed,
             has_markers: flags & HAS_MARKERS != 0,
             has_zeroed_grains: flags & HAS_ZEROED_GRAINS != 0,
+            has_redundant_tables,
+            version,
+            is_stream: false,
         })
     }
 }
@@ -167,7 +175,7 @@ enum Packing {
 
 /// Where the tables of a file lie, in bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SparseMap {
+pub(in crate::formats::block_map) struct SparseMap {
     size_bytes: u64,
     grain_bytes: u64,
     table_entries: u64,
@@ -176,6 +184,8 @@ pub(super) struct SparseMap {
     redundant_offset: Option<u64>,
     packing: Packing,
     has_zeroed_grains: bool,
+    /// Why it is only read, as a clause that goes on after the file's path.
+    only_read: Option<&'static str>,
     /// What no table or grain may lie over: where it begins, and how long it is.
     own: Vec<(u64, u64)>,
 }
@@ -207,7 +217,21 @@ impl SparseMap {
         let own = directories.map(|offset| (offset, directory_bytes));
         let own = own.chain(header.descriptor).chain([(0, SECTOR_BYTES)]).collect();
         let has_zeroed_grains = header.has_zeroed_grains;
+        let only_read = match header {
+            Header { is_compressed: true, .. } => Some("has compressed grains"),
+            Header { is_stream: true, .. } => Some("has its grain directory at its end"),
+            Header { has_markers: true, .. } => Some("has markers between its grains"),
+            // Of what changes, another file keeps count.
+            Header { version: 3, .. } => Some("is of version 3"),
+            _ if note.is_some() => Some("has lost its grain directory"),
+            Header { has_redundant_tables: true, .. } if redundant_offset.is_none() => {
+                Some("has no redundant grain directory where its header says")
+            }
+            _ if grain_bytes > PACKED_BLOCK_MAX_BYTES => Some("has grains of more than 2 MiB"),
+            _ => None,
+        };
         let map = Self {
+            only_read,
             size_bytes,
             grain_bytes,
             table_entries,
@@ -251,11 +275,79 @@ impl SparseMap {
             redundant_offset: None,
             packing: Packing::None,
             has_zeroed_grains: false,
+            only_read: Some("is an ESX server's"),
             own: vec![(0, header_bytes), (directory_offset, tables * 4)],
         })
     }
 
-    fn is_over_own(&self, offset: u64, length: u64) -> bool {
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    pub(super) fn grain_bytes(&self) -> u64 {
+        self.grain_bytes
+    }
+
+    pub(super) fn has_zeroed_grains(&self) -> bool {
+        self.has_zeroed_grains
+    }
+
+    pub(super) fn table_entries(&self) -> u64 {
+        self.table_entries
+    }
+
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.table_entries * 4
+    }
+
+    /// How many tables a directory has.
+    pub(super) fn tables(&self) -> u64 {
+        self.size_bytes.div_ceil(self.table_entries * self.grain_bytes)
+    }
+
+    /// Bytes of all tables that there can be.
+    pub(super) fn all_tables_bytes(&self) -> u64 {
+        self.tables().saturating_mul(self.table_bytes()).saturating_mul(self.directories().count() as u64)
+    }
+
+    /// The grains of a table.
+    pub(super) fn grains_of(&self, number: u64) -> Range<u64> {
+        let first = number * self.table_entries;
+        first..(first + self.table_entries).min(self.size_bytes.div_ceil(self.grain_bytes))
+    }
+
+    /// Where the directory lies, and the redundant one if there is one.
+    pub(super) fn directories(&self) -> impl Iterator<Item = u64> + use<> {
+        [Some(self.directory_offset), self.redundant_offset].into_iter().flatten()
+    }
+
+    /// Where a directory says that a table lies; `None` if there is none.
+    pub(super) fn directory_entry(&self, file: &ImageFile, directory: u64, number: u64) -> io::Result<Option<u64>> {
+        let mut entry = [0];
+        file.read_le32(&mut entry, directory + number * 4)?;
+        // 32 bits times 9.
+        Ok(Some(entry[0] * SECTOR_BYTES).filter(|&offset| offset > 0))
+    }
+
+    /// The same of all tables, which the caller knows not to be too many; 0 if there is none.
+    pub(super) fn all_tables(&self, file: &ImageFile, directory: u64) -> io::Result<Vec<u64>> {
+        let mut tables = vec![0; self.tables() as usize];
+        for (at, part) in (directory..).step_by(SLICE_WORDS * 4).zip(tables.chunks_mut(SLICE_WORDS)) {
+            file.read_le32(part, at)?;
+        }
+        tables.iter_mut().for_each(|table| *table *= SECTOR_BYTES);
+        Ok(tables)
+    }
+
+    /// Whether header, descriptor and directories lie apart. The error goes on after the file's path.
+    pub(super) fn check_own(&self) -> Result<(), String> {
+        let mut own = self.own.clone();
+        own.sort_unstable();
+        let meet = own.windows(2).any(|pair| matches!(*pair, [(one, bytes), (other, _)] if one + bytes > other));
+        if meet { Err("is damaged: its header, descriptor and directories lie over each other".into()) } else { Ok(()) }
+    }
+
+    pub(super) fn is_over_own(&self, offset: u64, length: u64) -> bool {
         let end = offset.saturating_add(length);
         self.own.iter().any(|&(own, own_bytes)| offset < own.saturating_add(own_bytes) && own < end)
     }
@@ -263,12 +355,7 @@ impl SparseMap {
     /// Where a grain table lies, if there is one.
     fn table(&self, file: &ImageFile, number: u64) -> io::Result<Option<u64>> {
         let table_bytes = self.table_entries * 4;
-        let read = |directory: u64| {
-            let mut entry = [0];
-            file.read_le32(&mut entry, directory + number * 4)?;
-            // 32 bits times 9.
-            Ok::<_, io::Error>(entry[0] * SECTOR_BYTES)
-        };
+        let read = |directory| self.directory_entry(file, directory, number).map(|offset| offset.unwrap_or(0));
         let is_possible = |offset: u64| {
             lies_within(offset, table_bytes, file.length_bytes()) && !self.is_over_own(offset, table_bytes)
         };
@@ -317,6 +404,13 @@ impl BlockMap for SparseMap {
         let slice = SLICE_WORDS as u64;
         // Of smaller tables, a slice has several.
         if self.table_entries.is_multiple_of(slice) { self.table_entries - first % self.table_entries } else { slice }
+    }
+
+    fn to_change(&self) -> Result<&SparseMap, String> {
+        match self.only_read {
+            Some(why) => Err(format!("{why}, and such a VMDK is only read")),
+            None => Ok(self),
+        }
     }
 
     fn meaning(&self, _: u64, entry: u64) -> Meaning {

@@ -18,7 +18,7 @@ pub(super) const LENGTH_AT: u64 = FILE_SPACE - 512;
 const SECTOR_BYTES: usize = 512;
 
 #[derive(Clone, Default)]
-pub(super) struct CutFiles {
+pub(in crate::formats) struct CutFiles {
     files: Vec<CutFile>,
 }
 
@@ -43,7 +43,7 @@ impl CutFiles {
     }
 
     /// Puts the files there, in the place of what is there; those that are the same already are left alone.
-    pub(super) fn write(&self, paths: &[&Path]) {
+    pub(in crate::formats) fn write(&self, paths: &[&Path]) {
         for (file, path) in self.files.iter().zip(paths) {
             let to = File::create(path).unwrap();
             to.set_len(file.length_bytes).unwrap();
@@ -129,7 +129,8 @@ fn digest_of(sector: usize, bytes: &[u8]) -> u64 {
         return 0;
     }
     let words = bytes.as_chunks::<8>().0.iter().map(|&word| u64::from_le_bytes(word));
-    words.fold(sector as u64 + 1, mixed)
+    // A word that is what is mixed before it leaves 0, which is for zeros.
+    words.fold(!(sector as u64), mixed).max(1)
 }
 
 pub(super) fn mixed(digest: u64, word: u64) -> u64 {

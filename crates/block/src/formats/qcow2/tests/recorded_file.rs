@@ -41,19 +41,19 @@ impl Logged {
 }
 
 /// What this thread changes in some files of images, from now on.
-pub(super) struct Recorder {
+pub(in crate::formats) struct Recorder {
     log: Arc<WriteLog>,
     before: CutFiles,
     identities: Vec<FileIdentity>,
 }
 
 impl Recorder {
-    pub(super) fn of(paths: &[&Path]) -> Self {
+    pub(in crate::formats) fn of(paths: &[&Path]) -> Self {
         Self::new(paths, false)
     }
 
     /// Of files whose metadata are written in no order.
-    pub(super) fn skipping_barriers(paths: &[&Path]) -> Self {
+    pub(in crate::formats) fn skipping_barriers(paths: &[&Path]) -> Self {
         Self::new(paths, true)
     }
 
@@ -68,12 +68,12 @@ impl Recorder {
         Self { log, before: CutFiles::read(paths), identities }
     }
 
-    pub(super) fn event_count(&self) -> usize {
+    pub(in crate::formats) fn event_count(&self) -> usize {
         self.log.event_count()
     }
 
     /// What was recorded; sectors of `sector_bytes` are written whole.
-    pub(super) fn end(self, sector_bytes: u32) -> Recorded {
+    pub(in crate::formats) fn end(self, sector_bytes: u32) -> Recorded {
         Recorded { recording: self.log.recording(sector_bytes), before: self.before.clone() }
     }
 }
@@ -85,13 +85,13 @@ impl Drop for Recorder {
 }
 
 /// What was changed in files, and how they were before.
-pub(super) struct Recorded {
-    pub(super) recording: Recording,
+pub(in crate::formats) struct Recorded {
+    pub(in crate::formats) recording: Recording,
     before: CutFiles,
 }
 
 impl Recorded {
-    pub(super) fn replay(&self) -> Replay<'_, CutFiles> {
+    pub(in crate::formats) fn replay(&self) -> Replay<'_, CutFiles> {
         Replay::new(&self.recording, self.before.clone())
     }
 }

@@ -1,0 +1,106 @@
+//! The files that a VMDK's descriptor names.
+
+use super::{Chain, opening, without_direct};
+use crate::formats::block_map::fields::lies_within;
+use crate::formats::block_map::level::Storage;
+use crate::formats::block_map::{unusable, vmdk};
+use crate::formats::vmdk::descriptor::{self, ExtentAccess, ExtentLine};
+use crate::formats::{ImageError, WritableFile};
+use crate::{FileDisk, FileOptions, shown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+impl Chain<'_> {
+    /// Opens the files that the VMDK at `path` names.
+    pub(super) fn add_extents(
+        &mut self,
+        path: &Path,
+        extents: &[ExtentLine],
+    ) -> Result<Vec<(u64, Storage, bool)>, ImageError> {
+        let mut flat = Vec::new();
+        let storages = extents.iter().map(|ExtentLine { access, length_bytes, storage, .. }| {
+            let is_writable = *access == ExtentAccess::ReadWrite && !self.options.read_only;
+            let storage = match storage {
+                // What nobody may touch need not be there.
+                _ if *access == ExtentAccess::None => Storage::Forbidden,
+                descriptor::Storage::Zero => Storage::Zeros,
+                descriptor::Storage::Flat { name, offset_bytes } => {
+                    self.flat_extent(path, name, *offset_bytes, *length_bytes, &mut flat)?
+                }
+                descriptor::Storage::Grains { name } => self.grains_extent(path, name, *length_bytes, is_writable)?,
+            };
+            Ok((*length_bytes, storage, is_writable))
+        });
+        storages.collect()
+    }
+
+    /// A range of a file that is opened once; `flat`: those that were.
+    fn flat_extent(
+        &mut self,
+        image: &Path,
+        name: &str,
+        offset_bytes: u64,
+        length_bytes: u64,
+        flat: &mut Vec<(PathBuf, usize, u64)>,
+    ) -> Result<Storage, ImageError> {
+        let found = self.allowed.find(image, name)?;
+        let target = found.target().to_owned();
+        let known = flat.iter().find(|(known, ..)| *known == target).map(|&(_, index, has_bytes)| (index, has_bytes));
+        let (index, has_bytes) = match known {
+            Some(known) => known,
+            None => {
+                let options = without_direct(&self.options);
+                let is_written = !options.read_only;
+                // A device that is written is ours alone, so it is opened once.
+                let (file, _) = found.open(is_written, (is_written && options.lock).then_some(&*target))?;
+                if is_written {
+                    self.see(&file, &target)?;
+                }
+                FileDisk::lock(&file, &target, &options)?;
+                self.permit(&file, &target)?;
+                let own_file = file.try_clone().map_err(|source| opening(&target, source))?;
+                let disk = FileDisk::from_file(file, &options)?;
+                let has_bytes = disk.length_bytes();
+                let index = if is_written {
+                    let (written, disk) = WritableFile::with_disk(own_file, disk, false, options.cache_unsafe);
+                    let index = self.add_file(disk, target.clone())?;
+                    self.written.insert(index, Arc::new(written));
+                    index
+                } else {
+                    self.add_file(Arc::new(disk), target.clone())?
+                };
+                flat.push((target.clone(), index, has_bytes));
+                (index, has_bytes)
+            }
+        };
+        if !lies_within(offset_bytes, length_bytes, has_bytes) {
+            let target = shown(&target);
+            let problem = format!("wants {length_bytes} bytes at {offset_bytes} of {target}, which has {has_bytes}");
+            return Err(unusable(image, problem));
+        }
+        Ok(Storage::Flat { index, offset_bytes })
+    }
+
+    /// A file with grains, which must be as long a disk as its descriptor says.
+    fn grains_extent(
+        &mut self,
+        image: &Path,
+        name: &str,
+        length_bytes: u64,
+        is_written: bool,
+    ) -> Result<Storage, ImageError> {
+        let (file, path) = self.allowed.find(image, name)?.open(is_written, None)?;
+        self.see(&file, &path)?;
+        FileDisk::lock(&file, &path, &FileOptions { read_only: !is_written, ..self.options })?;
+        let image_file = self.image_file(&file, &path)?;
+        let (map, note) = vmdk::read_extent(&image_file)?;
+        self.notes.extend(note.map(|note| format!("{}: {note}", shown(&path))));
+        let has_bytes = map.shape().size_bytes;
+        if has_bytes != length_bytes {
+            let problem = format!("has {length_bytes} bytes in {}, whose header says {has_bytes}", shown(&path));
+            return Err(unusable(image, problem));
+        }
+        let added = if is_written { Self::add_written_layer } else { Self::add_layer };
+        Ok(added(self, file, image_file, map)?.1)
+    }
+}

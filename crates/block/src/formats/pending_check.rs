@@ -1,0 +1,70 @@
+//! The check that an image needs before it is written to, when it takes long: in a thread of its own, while the image
+//! is read.
+//!
+//! What is small is checked when it is opened ([`CHECKED_AT_ONCE_BYTES`]), so that whoever opens a damaged image is
+//! told. Of a large one, changes wait for the check; damage fails all of them, with EUCLEAN.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Bytes of tables that are checked before the image is open: some milliseconds.
+pub(super) const CHECKED_AT_ONCE_BYTES: u64 = 4 << 20;
+
+/// A check in the background, and what it finds out.
+pub(super) struct PendingCheck<T> {
+    shared: Arc<Shared<T>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared<T> {
+    outcome: Mutex<Option<Result<T, String>>>,
+    /// Nobody wants to know any more.
+    is_over: AtomicBool,
+}
+
+impl<T: Send + 'static> PendingCheck<T> {
+    /// Begins `check` in a thread called `name`. It looks now and then whether it is over.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub(super) fn start(
+        name: &str,
+        check: impl FnOnce(&AtomicBool) -> Result<T, String> + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared { outcome: Mutex::new(None), is_over: AtomicBool::new(false) });
+        let working = Arc::clone(&shared);
+        let thread = thread::Builder::new().name(name.into()).spawn(move || {
+            let outcome = check(&working.is_over);
+            *working.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+}
+
+impl<T> PendingCheck<T> {
+    /// Whether the image is in order, once that is known; EUCLEAN when it is damaged.
+    pub(super) fn outcome(&self) -> Option<io::Result<()>> {
+        let outcome = self.shared.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.as_ref().map(|outcome| match outcome {
+            Ok(_) => Ok(()),
+            Err(_) => Err(io::Error::from_raw_os_error(libc::EUCLEAN)),
+        })
+    }
+
+    /// What was found out of an image that is in order.
+    pub(super) fn take(&self) -> Option<T> {
+        self.shared.outcome.lock().unwrap_or_else(PoisonError::into_inner).take()?.ok()
+    }
+}
+
+impl<T> Drop for PendingCheck<T> {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // It does not panic, and nobody wants to know if it does.
+            drop(thread.join());
+        }
+    }
+}
