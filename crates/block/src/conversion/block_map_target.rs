@@ -49,6 +49,7 @@ impl PieceWriter for BlockWriter<'_> {
                 let at = piece.start + part;
                 let count = (block_bytes - at % block_bytes).min(offset + length - part);
                 let offset_bytes = self.image.place(at)?;
+                self.image.reserve(offset_bytes, count);
                 let segments = &[output.segment(slot, part, count)];
                 let operation = Operation::Write { force_unit_access: false };
                 output.push(&Request { operation, offset_bytes, segments, token: slot as u64 })?;

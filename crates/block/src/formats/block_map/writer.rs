@@ -8,16 +8,21 @@ use super::{BlockMapFormat, vdi, vhd, vhdx, vmdk};
 use crate::formats::ImageError;
 use crate::formats::preallocation::{Preallocation, reserve};
 use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Queue};
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Entries are written in pieces of so many bytes.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Shorter runs of data are not worth the system call.
+const RESERVED_BYTES_MIN: u64 = 128 << 10;
 
 /// The name of a file that is only measured.
 const ANY_NAME: &str = "disk";
@@ -187,6 +192,8 @@ pub struct BlockMapWriter {
     layout: NewLayout,
     /// Held for a moment once a run of data.
     places: Mutex<Places>,
+    /// Whether the file system reserves storage, as far as is known.
+    can_reserve: AtomicBool,
 }
 
 impl BlockMapWriter {
@@ -208,7 +215,7 @@ impl BlockMapWriter {
         if is_full {
             (0..blocks).try_for_each(|block| places.take(block).map(drop)).map_err(failed)?;
         }
-        let writer = Self { file, disk, map, layout, places: Mutex::new(places) };
+        let writer = Self { file, disk, map, layout, places: Mutex::new(places), can_reserve: true.into() };
         if is_full {
             writer.reserve_all(options.preallocation).map_err(failed)?;
         }
@@ -255,6 +262,15 @@ impl BlockMapWriter {
             self.write_lead(place)?;
         }
         Ok(self.layout.lead_offset(place) + self.layout.lead_bytes + within)
+    }
+
+    /// Reserves storage for data that are about to be written to the file: writing to it is a third faster on ext4. For
+    /// just these, as the rest of a block stays a hole. A file system that cannot is not asked again.
+    pub fn reserve(&self, offset: u64, length_bytes: u64) {
+        if length_bytes >= RESERVED_BYTES_MIN && self.can_reserve.load(Ordering::Relaxed) {
+            let reserved = fallocate(&self.file, FallocateFlags::empty(), offset, length_bytes);
+            self.can_reserve.store(reserved.is_ok(), Ordering::Relaxed);
+        }
     }
 
     /// Completes the image. Nothing is made stable.
