@@ -13,6 +13,7 @@ const KEPT_BYTES: usize = 1 << 20;
 /// What decompresses the clusters of one thread.
 #[derive(Default)]
 pub(super) struct Decompressor {
+    whole_inflate: Option<libdeflater::Decompressor>,
     inflate: Option<Decompress>,
     unzstd: Option<Decoder<'static>>,
     packed: Vec<u8>,
@@ -59,6 +60,12 @@ impl Decompressor {
 
     /// Whether what is packed becomes the whole `cluster`. What follows it does not matter.
     fn inflate(&mut self, cluster: &mut [u8]) -> bool {
+        // Twice as fast, of a stream that has an end and becomes no more than the cluster.
+        let whole_inflate = self.whole_inflate.get_or_insert_with(libdeflater::Decompressor::new);
+        if whole_inflate.deflate_decompress(&self.packed, cluster) == Ok(cluster.len()) {
+            return true;
+        }
+        // What is missing behind the cluster's bytes does not matter.
         // QEMU's have a window of 4 KiB, others' may have the largest.
         let inflate = self.inflate.get_or_insert_with(|| Decompress::new(false));
         inflate.reset(false);
@@ -86,6 +93,46 @@ impl Decompressor {
             if (input.pos(), output.pos()) == before {
                 return false;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::{Compress, Compression, FlushCompress};
+
+    fn packed(contents: &[u8]) -> Vec<u8> {
+        let mut packed = vec![0; contents.len() + 1024];
+        let mut deflate = Compress::new(Compression::default(), false);
+        deflate.compress(contents, &mut packed, FlushCompress::Finish).unwrap();
+        packed.truncate(deflate.total_out() as usize);
+        packed
+    }
+
+    /// As QEMU has it: a cluster is there once its bytes are.
+    #[test]
+    fn what_follows_a_cluster_does_not_matter_nor_what_is_missing_there() {
+        let contents: Vec<u8> = (0..8192_u32).map(|at| (at * at / 251) as u8).collect();
+        let (cluster, half) = contents.split_at(4096);
+        let stored = |contents: &[u8]| [&[0, 0, 16, 255, 239], contents].concat();
+        let cases = [
+            (packed(cluster), true),
+            ([packed(cluster), vec![0x55; 700]].concat(), true),
+            // A stream that goes on, and one without its end.
+            (packed(&contents), true),
+            (stored(cluster), true),
+            (packed(half), false),
+            (packed(&cluster[..4095]), false),
+            (packed(cluster)[..1000].to_vec(), false),
+            (Vec::new(), false),
+        ];
+        let mut decompressor = Decompressor::default();
+        for (index, (packed, is_whole)) in cases.into_iter().enumerate() {
+            let mut unpacked = vec![0; 4096];
+            decompressor.packed = packed;
+            let found = decompressor.inflate(&mut unpacked) && unpacked == cluster;
+            assert_eq!(found, is_whole, "case {index}");
         }
     }
 }
