@@ -28,6 +28,7 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("genisoimage", "ISO 9660 images"),
     ("grub-efi-amd64-bin", "CDs that start by UEFI"),
     ("grub-pc-bin", "CDs that start by BIOS, and grub-mkrescue"),
+    ("gzip", "compressed disks"),
     ("kmod", "tables of a kernel's modules in the lab"),
     ("libc6-dev", "the same, linked statically"),
     ("libcap2-bin", "setcap"),
@@ -48,7 +49,8 @@ pub(crate) const PACKAGES: &[(&str, &str)] = &[
     ("util-linux", "losetup, unshare"),
     ("xfsprogs", "XFS in images"),
     ("xorriso", "grub-mkrescue's CDs"),
-    ("xz-utils", "compressing kernel modules as distributions do"),
+    ("xz-utils", "compressing kernel modules as distributions do, and disks"),
+    ("zstd", "the same"),
 ];
 
 /// Installs what is missing.

@@ -70,6 +70,10 @@ pub enum Remedy<'a> {
     MoreQueues,
     /// Two partitions of a disk are open at once.
     ServePartitions,
+    /// A compressed file is read from its beginning to its end.
+    ReadOnce,
+    /// A compressed file becomes larger than it may.
+    AllowMore,
     /// Somebody wants a disk to be a stream, and is told what a file of that name is called.
     CopyStreams,
 }
@@ -125,6 +129,8 @@ impl Remedy<'_> {
             Self::LetUsersIn => "have the server let you in",
             Self::MoreQueues => "serve it with more",
             Self::ServePartitions => "serve its partitions",
+            Self::ReadOnce => "a conversion or a copy of all of it reads it",
+            Self::AllowMore => "allow it more",
             Self::CopyStreams => "",
         };
         formatter.write_str(words)
@@ -162,6 +168,8 @@ mod tests {
             R::TakeKvm,
             R::TakeUserModeLinux,
             R::OpenReadOnly,
+            R::ReadOnce,
+            R::AllowMore,
         ]) {
             let words = remedy.to_string();
             assert!(!words.contains("--") && !words.contains("blockyard "), "{remedy:?}: {words}");

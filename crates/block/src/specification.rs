@@ -12,7 +12,7 @@
 //!
 //! | key | kinds | meaning |
 //! |---|---|---|
-//! | `format=raw\|qcow2\|luks\|vmdk\|vdi\|vpc\|vhdx\|qed\|parallels\|ova` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, `.vdi`, `.vhd`, `.vhdx`, `.qed`, `.hdd`, `.ova`, else raw); contents that say otherwise, and names and contents of formats that are not supported ([`FileFormat`](crate::FileFormat)), are an error |
+//! | `format=raw\|qcow2\|luks\|vmdk\|vdi\|vpc\|vhdx\|qed\|parallels\|ova` | file | what the file is. Without it the name's ending decides (`.qcow2`, `.vmdk`, `.vdi`, `.vhd`, `.vhdx`, `.qed`, `.hdd`, `.ova`, else raw; a compressed one, `.gz`, `.xz` or `.zst` behind that and in the value, is read where a disk is read from its beginning to its end); contents that say otherwise, and names and contents of formats that are not supported ([`FileFormat`](crate::FileFormat)), are an error |
 //! | `key-file=PATH` | file | the passphrase of an encrypted qcow2 image, or of a LUKS volume ([`KeyFile`](crate::KeyFile)) |
 //! | `disk=N` | file | the disk of this number in an OVA; one that has only one needs none |
 //! | `ro` | all | refuse changes |
@@ -47,18 +47,19 @@ mod parse;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod unpacking;
 mod written;
 
 use crate::Engine;
 use crate::partition_table::TableChoice;
 pub use copying::SameDisk;
 pub use error::SpecificationError;
-pub use format::Format;
+pub use format::{Format, SaidFormat};
 use hindrances::Hindrances;
 pub use kinds::Kind;
 use kinds::{Backend, FileSpecification};
 pub use open::{OpenedDisk, OpenedImage};
-pub use opening::{OpenContext, OpenError, SessionSpecification};
+pub use opening::{OpenContext, OpenError, SessionSpecification, Unpacking};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -164,6 +165,7 @@ impl DiskSpecification {
     /// When it is such a file, and does not say its format.
     pub fn check_new_name(&self) -> Result<(), OpenError> {
         match &self.backend {
+            Backend::File(file) if file.compression.is_some() => Err(content::is_compressed(&file.path)),
             Backend::File(file) => content::check_name(&file.path, file.format).map(drop),
             _ => Ok(()),
         }

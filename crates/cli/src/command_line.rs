@@ -1,6 +1,7 @@
 //! The commands that there are.
 
-use crate::{attach, bench, copy, doctor, image, partitions, run, serve, serve_share, testvm};
+use crate::{attach, bench, copy, decompress, doctor, image, partitions, run, serve, serve_share, testvm};
+use blockyard_command_line::unpacker;
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// Move, serve, fill and measure virtual-machine disks.
@@ -25,6 +26,8 @@ pub enum Command {
     Testvm(testvm::TestvmArgs),
     #[command(hide = true)]
     ApplianceKernel(image::KernelArgs),
+    #[command(hide = true, name = unpacker::COMMAND)]
+    Decompress(decompress::DecompressArgs),
     #[command(hide = true)]
     ServePartitions(serve::ChildArgs),
     #[command(hide = true, name = blockyard_share::COMMAND)]

@@ -9,6 +9,7 @@ mod attach;
 mod bench;
 mod command_line;
 mod copy;
+mod decompress;
 mod doctor;
 mod ending;
 mod examples;
@@ -54,6 +55,7 @@ fn execute(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Attach(args) => attach::run(&args),
         Command::Copy(args) => copy::run(&args),
+        Command::Decompress(args) => decompress::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Image(args) => image::run(args),

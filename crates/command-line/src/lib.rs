@@ -18,5 +18,6 @@ pub mod signals;
 pub mod stdin;
 pub mod terminal;
 pub mod time;
+pub mod unpacker;
 pub mod usage_error;
 pub mod verdict;

@@ -53,6 +53,8 @@ fn words(remedy: Remedy<'_>) -> Option<String> {
         Remedy::LetUsersIn => "have it served with --allow-uid",
         Remedy::MoreQueues => "serve it with more (--queues)",
         Remedy::ServePartitions => "serve its partitions (blockyard serve --partition)",
+        Remedy::ReadOnce => "`blockyard image convert` and `blockyard copy` read it",
+        Remedy::AllowMore => "--size-max allows it more",
         Remedy::CopyStreams => "`blockyard image dd` copies between them and a disk (if=-, of=-); ",
         _ => return None,
     };

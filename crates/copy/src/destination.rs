@@ -72,7 +72,7 @@ impl Destination {
         if specification.raw_file().is_some() {
             specification = specification.or_logical_block(output.sector_bytes.unwrap_or(SECTOR_BYTES_DEFAULT));
         }
-        let opened = open_disk(&specification, options)?;
+        let opened = open_disk(&specification, &OpenOptions { unpacking: None, ..*options })?;
         let room = opened.length_bytes;
         let end = DiskEnd::new(opened.disk, opened.session, output, plan.request_bytes)?;
         let geometry = end.disk.geometry();

@@ -48,6 +48,7 @@ pub fn copy(plan: &CopyPlan, options: &OpenOptions<'_>, audience: &dyn Audience)
         run_guest(plan, &source, &destination, audience, channel, started).map_err(|error| destination.failed(error))?
     };
     let stopping = Instant::now();
+    source.finish().map_err(|error| destination.failed(error))?;
     destination.finish(plan.flush)?;
     report.phases.finish_seconds += stopping.elapsed().as_secs_f64();
     report.bytes = source.length_bytes;
@@ -83,7 +84,7 @@ fn run_guest(
         || input.counts().bytes_read,
         || [source.end.disk.work(), destination.end.disk.work()],
         |device| match device {
-            Device::Input => source.end.first_error(),
+            Device::Input => source.first_error(),
             Device::Output => destination.end.first_error(),
         },
     )?;
@@ -124,7 +125,8 @@ fn run_guest(
 /// have.
 fn queues(plan: &CopyPlan, source: &Source, destination: &Destination) -> u16 {
     let requests = source.length_bytes.div_ceil(plan.request_bytes.into()).max(1);
-    let possible = source.end.queues_max().min(destination.end.queues_max());
+    let in_order = if source.unpacked.is_some() { 1 } else { usize::MAX };
+    let possible = source.end.queues_max().min(destination.end.queues_max()).min(in_order);
     (plan.queues as u64).min(possible as u64).min(requests) as u16
 }
 

@@ -3,9 +3,10 @@
 use crate::disk_end::DiskEnd;
 use crate::plan::{CopyPlan, SECTOR_BYTES_DEFAULT};
 use anyhow::{Result, bail};
-use blockyard_block::{Disk, Extent, ExtentKind, walk_extents};
+use blockyard_block::{Disk, Extent, ExtentKind, UnpackedDisk, walk_extents};
 use blockyard_session::open::{OpenOptions, open_disk};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The disk that is read.
 pub(crate) struct Source {
@@ -15,6 +16,8 @@ pub(crate) struct Source {
     pub(crate) length_bytes: u64,
     /// What the permission bits of its files allow.
     pub(crate) permissions: Option<u32>,
+    /// It, if it is decompressed while it is read: from one queue, in order.
+    pub(crate) unpacked: Option<Arc<UnpackedDisk>>,
 }
 
 impl Source {
@@ -31,7 +34,7 @@ impl Source {
             specification = specification.or_logical_block(block_bytes);
         }
         let opened = open_disk(&specification, &OpenOptions { read_only: true, ..*options })?;
-        let (length_bytes, permissions) = (opened.length_bytes, opened.permissions);
+        let (length_bytes, permissions, unpacked) = (opened.length_bytes, opened.permissions, opened.unpacked);
         let end = DiskEnd::new(opened.disk, opened.session, input, plan.request_bytes)?;
         let whole_bytes = end.disk.geometry().capacity_bytes;
         if whole_bytes < length_bytes {
@@ -41,7 +44,22 @@ impl Source {
                 end.sector_bytes
             );
         }
-        Ok(Self { end, length_bytes, permissions })
+        Ok(Self { end, length_bytes, permissions, unpacked })
+    }
+
+    /// Makes sure that a compressed file ends where its disk does, and was whole.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub(crate) fn finish(&self) -> Result<()> {
+        let Some(unpacked) = &self.unpacked else { return Ok(()) };
+        unpacked.finish().map_err(|error| unpacked.failure().map_or_else(|| error.into(), anyhow::Error::msg))
+    }
+
+    /// Why the first request that failed did.
+    pub(crate) fn first_error(&self) -> Option<String> {
+        let error = self.end.first_error()?;
+        Some(self.unpacked.as_ref().and_then(|unpacked| unpacked.failure()).unwrap_or(error))
     }
 
     /// Calls `take` for every range of data, in order; returns how many bytes that is.

@@ -20,8 +20,8 @@ pub mod safety;
 
 use crate::error::{Error, Result, refuse};
 use crate::watch::{Progress, Watch};
-use blockyard_block::Disk;
 use blockyard_block::layers::{JoinError, JoinedDisk};
+use blockyard_block::{Disk, UnpackedDisk};
 use blockyard_session::open::OpenDisk;
 pub use new_image::{NewImage, backing_path, behind};
 use std::io;
@@ -38,12 +38,14 @@ pub struct WholeDisk {
     pub queues_max: usize,
     /// Pieces that each thread has under way, at least one: more for what is waited for.
     pub depth: usize,
+    /// Of it, what is decompressed while it is read.
+    pub unpacked: Vec<Arc<UnpackedDisk>>,
 }
 
 impl WholeDisk {
     /// One that nobody waits for, and of which no more is known.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, permissions: None, queues_max: usize::MAX, depth: 1 }
+        Self { disk, permissions: None, queues_max: usize::MAX, depth: 1, unpacked: Vec::new() }
     }
 
     /// Several, one behind the other: what is made of them is for those alone whom all of them are for.
@@ -54,19 +56,38 @@ impl WholeDisk {
         let permissions = disks.iter().filter_map(|disk| disk.permissions).reduce(|one, other| one & other);
         let queues_max = disks.iter().map(|disk| disk.queues_max).min().unwrap_or(usize::MAX);
         let depth = disks.iter().map(|disk| disk.depth).max().unwrap_or(1);
+        let unpacked = disks.iter().flat_map(|disk| disk.unpacked.iter().cloned()).collect();
         let disk = JoinedDisk::new(disks.into_iter().map(|disk| disk.disk).collect())?;
-        Ok(Self { disk: Arc::new(disk), permissions, queues_max, depth })
+        Ok(Self { disk: Arc::new(disk), permissions, queues_max, depth, unpacked })
     }
 
     fn capacity_bytes(&self) -> u64 {
         self.disk.geometry().capacity_bytes
+    }
+
+    /// Whether it is not known where it ends before it is read. Several that are joined have their lengths.
+    pub fn is_endless(&self) -> bool {
+        self.unpacked.iter().any(|unpacked| unpacked.is_endless())
+    }
+
+    /// Makes sure that what was decompressed ends where its disk does.
+    fn finish(&self) -> Result<()> {
+        self.unpacked.iter().try_for_each(|unpacked| {
+            unpacked.finish().map_err(|error| unpacked.failure().map_or_else(|| error.into(), Error::refused))
+        })
+    }
+
+    /// Why reading it failed, where it knows better than a request does.
+    fn failure(&self) -> Option<Error> {
+        self.unpacked.iter().find_map(|unpacked| unpacked.failure()).map(Error::refused)
     }
 }
 
 impl From<OpenDisk> for WholeDisk {
     fn from(opened: OpenDisk) -> Self {
         let queues_max = opened.queues_max();
-        Self { disk: opened.disk, permissions: opened.permissions, queues_max, depth: opened.depth }
+        let unpacked = opened.unpacked.into_iter().collect();
+        Self { disk: opened.disk, permissions: opened.permissions, queues_max, depth: opened.depth, unpacked }
     }
 }
 

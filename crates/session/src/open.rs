@@ -2,9 +2,11 @@
 
 use crate::client::{IO_BUFFER_BYTES, SessionDisk, SessionError, SessionOptions};
 use blockyard_block::specification::{
-    DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, OpenedImage, SessionSpecification,
+    DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, OpenedImage, SessionSpecification, Unpacking,
 };
-use blockyard_block::{Disk, Engine, EventFd, OpenedFile, Qcow2Bitmap, Qcow2Info, RequestError, printable, shown};
+use blockyard_block::{
+    Disk, Engine, EventFd, OpenedFile, Qcow2Bitmap, Qcow2Info, RequestError, UnpackedDisk, printable, shown,
+};
 use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,6 +52,8 @@ pub struct OpenOptions<'a> {
     pub ending: &'a dyn Fn() -> Option<Arc<EventFd>>,
     /// Hears what is worth knowing though all goes on.
     pub remark: &'a dyn Fn(Remark<'_>),
+    /// How a compressed file is read, where one may be.
+    pub unpacking: Option<Unpacking<'a>>,
 }
 
 impl Default for OpenOptions<'_> {
@@ -66,6 +70,7 @@ impl Default for OpenOptions<'_> {
             streams: false,
             ending: &|| None,
             remark: &|_| {},
+            unpacking: None,
         }
     }
 }
@@ -90,6 +95,8 @@ pub struct OpenDisk {
     pub permissions: Option<u32>,
     /// The file of a change to it that was cut off, and through which it is seen.
     pub unfinished: Option<PathBuf>,
+    /// It, if it is in a compressed file and decompressed while it is read.
+    pub unpacked: Option<Arc<UnpackedDisk>>,
     /// The session that it is or lies on.
     pub session: Option<Arc<SessionDisk>>,
     /// Pieces that a thread has under way which reads or writes all of it: what lies in the page cache is not waited
@@ -116,8 +123,8 @@ impl OpenDisk {
     }
 
     fn on(opened: OpenedDisk, session: Option<Arc<SessionDisk>>, depth: usize) -> Self {
-        let OpenedDisk { disk, length_bytes, file, permissions, unfinished } = opened;
-        Self { disk, length_bytes, file, permissions, unfinished, session, depth }
+        let OpenedDisk { disk, length_bytes, file, permissions, unfinished, unpacked } = opened;
+        Self { disk, length_bytes, file, permissions, unfinished, unpacked, session, depth }
     }
 }
 
@@ -180,8 +187,8 @@ fn context<'a>(
     connect: &'a dyn Fn(&SessionSpecification) -> Connected,
     note: &'a dyn Fn(&str),
 ) -> OpenContext<'a> {
-    let OpenOptions { read_only, allow_dirs, file, .. } = *options;
-    OpenContext { allow_dirs, connect, file, read_only, note }
+    let OpenOptions { read_only, allow_dirs, file, unpacking, .. } = *options;
+    OpenContext { allow_dirs, connect, file, read_only, note, unpacking }
 }
 
 fn tell_of_repair(image: &OpenedFile, remark: &dyn Fn(Remark<'_>)) {

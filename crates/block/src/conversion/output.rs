@@ -78,6 +78,13 @@ impl<'c> Output<'c> {
         self.slots[slot].piece.clone()
     }
 
+    /// The same, of which nothing lies at or behind `end` on the disk.
+    pub(super) fn end_before(&mut self, slot: usize, end: u64) -> Range<u64> {
+        let piece = &mut self.slots[slot].piece;
+        piece.end = end.clamp(piece.start, piece.end);
+        piece.clone()
+    }
+
     /// Whether a piece is being read that lies before `start` on the disk.
     pub(super) fn reads_before(&self, start: u64) -> bool {
         self.slots.iter().any(|slot| slot.is_reading && slot.piece.start < start)

@@ -103,9 +103,10 @@ impl<'c> Worker<'c> {
         let any = !completions.is_empty();
         for completion in completions.drain(..) {
             let slot = completion.token as usize;
-            let piece = self.output.piece(slot);
-            let offset_bytes = piece.start;
+            let offset_bytes = self.output.piece(slot).start;
             completion.result.map_err(|source| ConversionError::Read { offset_bytes, source })?;
+            // A disk whose end is found while it is read may have ended before.
+            let piece = self.output.end_before(slot, self.conversion.source.geometry().capacity_bytes);
             self.writer.write_data(&mut self.output, slot, &piece)?;
             self.output.all_pushed(slot)?;
         }

@@ -162,6 +162,11 @@ impl FileFormat {
         holds_blocks.then(|| Ends::read(file))?.map(|ends| ends.format())
     }
 
+    /// The format of a file that begins and ends so, each at most a sector; `None` for raw. No end: it is not known.
+    pub(crate) fn of_ends(first: &[u8], last: &[u8]) -> Option<&'static Self> {
+        Ends { first: first.to_vec(), last: last.to_vec() }.format()
+    }
+
     /// Whether a file looks like a disk, raw or not. Only for advice: raw disks hold what they like.
     pub fn is_of_disks(file: &File) -> bool {
         let begins = |(offset, signature): &(u64, &[u8])| {

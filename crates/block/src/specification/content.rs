@@ -2,9 +2,14 @@
 
 use super::format::Format;
 use super::opening::OpenError;
-use crate::FileFormat;
+use crate::{Compression, FileFormat, Remedy};
 use std::fs::File;
 use std::path::Path;
+
+/// Of what is compressed, where it cannot be read.
+fn only_read() -> String {
+    format!("is compressed: {}, and for all else decompress it first; or add {OR_RAW}", Remedy::ReadOnce)
+}
 
 /// What is raw overrules both name and contents by saying so.
 const OR_RAW: &str = ",format=raw if these bytes are the disk's own";
@@ -28,7 +33,17 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
     let is = if is_ova { Some(Format::Ova) } else { found.map_or(Some(Format::Raw), Format::of) };
     let problem = match (wanted, is) {
         (Some(wanted), Some(is)) if wanted == is => return Ok(is),
+        (_, None) if found.is_some() && named == found && found.and_then(Compression::of).is_some() => only_read(),
         (_, None) => found.map_or_else(String::new, |found| {
+            if let Some(compression) = Compression::of(found) {
+                let word = compression.word();
+                return format!(
+                    "begins like {}, which its name does not say: {} with ,format=raw.{word}, or ,format=qcow2.{word} \
+                     and the like by what is in it; or add {OR_RAW}",
+                    found.name,
+                    Remedy::ReadOnce
+                );
+            }
             let begins = if found.begins_files() { "begins" } else { "ends" };
             format!("{begins} like {}, which is not supported: {}, or add {OR_RAW}", found.name, found.remedy())
         }),
@@ -47,6 +62,40 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
         ),
     };
     Err(OpenError::Content { path: path.to_owned(), problem })
+}
+
+/// Why a compressed file is no disk here.
+pub(super) fn is_compressed(path: &Path) -> OpenError {
+    OpenError::Content { path: path.to_owned(), problem: only_read() }
+}
+
+/// The same of a compressed file: it is one, and what its name says is in it is a disk. What is in it is looked at
+/// while it is decompressed.
+pub(super) fn check_compressed(
+    file: &File,
+    path: &Path,
+    compression: Compression,
+    content: &Path,
+    said: Option<Format>,
+) -> Result<Format, OpenError> {
+    let wrong = |problem| OpenError::Content { path: path.to_owned(), problem };
+    let found = FileFormat::of_file(file).flatten();
+    if found.and_then(Compression::of) != Some(compression) {
+        let by = if said.is_some() { "format=" } else { "name" };
+        let word = compression.word();
+        return Err(wrong(format!("does not begin like {word}, though its {by} says so: add {OR_RAW}")));
+    }
+    match (said, FileFormat::of_name(content)) {
+        (Some(said), _) => Ok(said),
+        (None, None) => Ok(Format::Raw),
+        (None, Some(named)) => Format::of(named).ok_or_else(|| {
+            let word = compression.word();
+            wrong(format!(
+                "has {} in it by its name, which is not supported: add ,format=raw.{word} if it is a disk",
+                named.name
+            ))
+        }),
+    }
 }
 
 /// The same of a file that need not be there, or whose contents do not matter as they are replaced.

@@ -2,7 +2,7 @@
 //! it would be.
 
 use super::kinds::{Backend, FileSpecification, OfSize, io_buffer};
-use super::{Delta, DiskSpecification, Format, SessionSpecification, SpecificationError, settings};
+use super::{Delta, DiskSpecification, Format, SaidFormat, SessionSpecification, SpecificationError, settings};
 use crate::KeyFile;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ impl DiskSpecification {
         let Backend::File(file) = &self.backend else { return None };
         let mut alone = Self::of_file(&file.path);
         if let Backend::File(bare) = &mut alone.backend {
-            (bare.format, bare.lock) = (file.format, file.lock);
+            (bare.format, bare.compression, bare.lock) = (file.format, None, file.lock);
             bare.key_file.clone_from(&file.key_file);
         }
         (*self == alone).then_some(&*file.path)
@@ -45,10 +45,13 @@ impl DiskSpecification {
     ///
     /// # Errors
     /// When it says a format already, even the same, or is in no file.
-    pub fn with_format(mut self, format: Format) -> Result<Self, SpecificationError> {
+    pub fn with_format(mut self, format: impl Into<SaidFormat>) -> Result<Self, SpecificationError> {
+        let said = format.into();
         match &mut self.backend {
-            Backend::File(FileSpecification { format: said @ None, .. }) => *said = Some(format),
-            _ => return Err(self.refused("format", Some(format.word()), None)),
+            Backend::File(FileSpecification { format: format @ None, compression, .. }) => {
+                (*format, *compression) = (Some(said.format), said.compression);
+            }
+            _ => return Err(self.refused("format", Some(&said.to_string()), None)),
         }
         Ok(self)
     }
@@ -58,7 +61,7 @@ impl DiskSpecification {
     /// # Errors
     /// When there is no such format; as [`DiskSpecification::with_format`].
     pub fn with_format_named(self, word: &str) -> Result<Self, SpecificationError> {
-        match word.parse() {
+        match word.parse::<Format>() {
             Ok(format) => self.with_format(format),
             Err(problem) => Err(self.refused("format", Some(word), Some(problem))),
         }

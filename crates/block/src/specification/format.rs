@@ -1,6 +1,7 @@
 //! What a file's bytes are.
 
-use crate::{BlockMapFormat, FileFormat};
+use crate::{BlockMapFormat, Compression, FileFormat};
+use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -73,7 +74,43 @@ impl Format {
 
     /// What a file of this name is unless somebody says otherwise. What is not supported is refused when it is opened.
     pub(super) fn of_name(path: &Path) -> Self {
+        let path = Compression::of_name(path).map_or(path, |(_, content)| content);
         FileFormat::of_name(path).and_then(Self::of).unwrap_or(Self::Raw)
+    }
+}
+
+/// A format as somebody says it of a file: `qcow2`, or of what is in a compressed one: `qcow2.xz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaidFormat {
+    /// Of the file, or of what is in it.
+    pub format: Format,
+    /// How the file is compressed, if it is.
+    pub compression: Option<Compression>,
+}
+
+impl From<Format> for SaidFormat {
+    fn from(format: Format) -> Self {
+        Self { format, compression: None }
+    }
+}
+
+impl fmt::Display for SaidFormat {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.format.word())?;
+        self.compression.map_or(Ok(()), |compression| write!(formatter, ".{}", compression.word()))
+    }
+}
+
+impl FromStr for SaidFormat {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let compressed =
+            word.rsplit_once('.').and_then(|(format, ending)| Some((format, Compression::of_word(ending)?)));
+        match compressed {
+            Some((format, compression)) => Ok(Self { format: format.parse()?, compression: Some(compression) }),
+            None => word.parse().map(|format: Format| format.into()),
+        }
     }
 }
 

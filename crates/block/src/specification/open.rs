@@ -4,7 +4,7 @@ use super::kinds::{Backend, DiskKind, LOGICAL_BLOCK_BYTES, Taken};
 use super::opening::{OnBackend, OpenContext, OpenError, OpenedAs};
 use super::{Delta, DiskSpecification, PartitionChoice};
 use crate::layers::{AlignOptions, AlignedDisk, OverlayDisk, PartitionDisk};
-use crate::{Disk, FileDisk, FileOptions, ImageError, OpenedFile, UnfinishedChange, partition_table};
+use crate::{Disk, FileDisk, FileOptions, ImageError, OpenedFile, UnfinishedChange, UnpackedDisk, partition_table};
 use std::error::Error;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ pub struct OpenedDisk {
     pub permissions: Option<u32>,
     /// The file of a change to its file that was cut off, and through which it is seen.
     pub unfinished: Option<PathBuf>,
+    /// It, if it is decompressed while it is read.
+    pub unpacked: Option<Arc<UnpackedDisk>>,
 }
 
 /// The file that a disk is in, open for a command that works on the file.
@@ -46,12 +48,17 @@ impl DiskSpecification {
         let read_only = self.read_only || context.read_only;
         // What has a delta is read only.
         let base = self.backend.get().open(read_only || self.delta.is_some(), context)?;
+        if base.unpacked.is_some() && (self.delta.is_some() || self.partition.is_some()) {
+            let problem = "a compressed disk is read from its beginning to its end: leave partition=, overlay= and \
+                           snapshot out, or decompress it first";
+            return Err(OpenError::other(self.to_string(), problem));
+        }
         let logical_block_bytes = logical_block(self.backend.get(), base.sector_bytes);
         let disk = self.with_layers(base.disk, base.permissions, read_only, logical_block_bytes)?;
         let is_whole = self.partition.is_none() && self.delta.is_none();
         let length_bytes = base.length_bytes.filter(|_| is_whole).unwrap_or_else(|| disk.geometry().capacity_bytes);
-        let OnBackend { file, permissions, unfinished, .. } = base;
-        Ok(OpenedDisk { disk, length_bytes, file, permissions, unfinished })
+        let OnBackend { file, permissions, unfinished, unpacked, .. } = base;
+        Ok(OpenedDisk { disk, length_bytes, file, permissions, unfinished, unpacked })
     }
 
     /// Opens the file that it is in, once, for a command that works on the file itself rather than on the disk: for
@@ -84,7 +91,7 @@ impl DiskSpecification {
         let file = FileDisk::from_file(file, &self.backend.get().file_options(false))?;
         let length_bytes = file.length_bytes();
         let disk = self.hindrances.round(align(Arc::new(file), logical_block(self.backend.get(), None))?);
-        Ok(OpenedDisk { disk, length_bytes, file: None, permissions: None, unfinished: None })
+        Ok(OpenedDisk { disk, length_bytes, file: None, permissions: None, unfinished: None, unpacked: None })
     }
 
     /// What the specification wants round the disk of its backend.

@@ -1,11 +1,11 @@
 //! What a disk is opened with, what comes of it, and why it may not be had.
 
 use crate::layers::PartitionDisk;
-use crate::{Disk, FileDiskError, ImageError, OpenedFile, shown, size};
+use crate::{Compression, Disk, FileDiskError, ImageError, OpenedFile, UnpackedDisk, Unpacker, shown, size};
 use std::error::Error;
 use std::io;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What opening gives.
@@ -21,6 +21,7 @@ pub(super) struct OnBackend {
     pub(super) unfinished: Option<PathBuf>,
     /// The logical block that an image says its disk has.
     pub(super) sector_bytes: Option<u32>,
+    pub(super) unpacked: Option<Arc<UnpackedDisk>>,
 }
 
 impl OnBackend {
@@ -28,7 +29,15 @@ impl OnBackend {
     pub(super) fn in_no_file(disk: Arc<dyn Disk>, read_only: bool) -> Self {
         let refuse = read_only && !disk.geometry().read_only;
         let disk = if refuse { Arc::new(PartitionDisk::whole(disk, true)) } else { disk };
-        Self { disk, length_bytes: None, file: None, permissions: None, unfinished: None, sector_bytes: None }
+        Self {
+            disk,
+            length_bytes: None,
+            file: None,
+            permissions: None,
+            unfinished: None,
+            sector_bytes: None,
+            unpacked: None,
+        }
     }
 }
 
@@ -54,6 +63,23 @@ pub struct OpenContext<'a> {
     pub read_only: bool,
     /// Hears what is worth knowing though the disk is opened, in a sentence.
     pub note: &'a dyn Fn(&str),
+    /// How a compressed file is read, where one may be.
+    pub unpacking: Option<Unpacking<'a>>,
+}
+
+/// How a compressed file is read as a disk: once, from its beginning to its end.
+#[derive(Clone, Copy)]
+pub struct Unpacking<'a> {
+    /// Starts somebody who decompresses it.
+    pub start: &'a dyn Fn(&OpenedFile, Compression) -> io::Result<Unpacker>,
+    /// What it may become at most.
+    pub bytes_max: u64,
+    /// How often its disk is read from its beginning.
+    pub passes: usize,
+    /// It has to be known how long the disk is: a file that does not say so is decompressed once for that.
+    pub needs_length: bool,
+    /// Where an image is unpacked that is compressed as a whole, as its parts lie anywhere.
+    pub scratch: &'a Path,
 }
 
 /// Why a disk could not be opened.

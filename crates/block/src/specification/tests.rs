@@ -172,7 +172,7 @@ fn no_session(_: &SessionSpecification) -> Result<Arc<dyn Disk>, OpenError> {
 }
 
 const CONTEXT: OpenContext<'_> =
-    OpenContext { allow_dirs: &[], connect: &no_session, file: None, read_only: false, note: &|_| () };
+    OpenContext { allow_dirs: &[], connect: &no_session, file: None, read_only: false, note: &|_| (), unpacking: None };
 
 fn open(text: &str) -> Result<Arc<dyn Disk>, String> {
     parse(text).open(&CONTEXT).map(|opened| opened.disk).map_err(|error| crate::explain(&error))
@@ -241,7 +241,12 @@ fn contents_that_contradict_the_name_are_refused() {
             "",
             "begins like Android sparse image, which is not supported: convert it with `qemu-img convert`, or add ,format=raw if",
         ),
-        ("gz.img", b"\x1f\x8b\x08\0", "", "begins like gzip, which is not supported: decompress it first"),
+        (
+            "gz.img",
+            b"\x1f\x8b\x08\0",
+            "",
+            "begins like gzip, which its name does not say: a conversion or a copy of all of it reads it with ,format=raw.gz",
+        ),
         ("1.dmg", &[0; 8], "", "is Apple disk image (dmg) by its name, which is not supported: convert it"),
         ("1.vdi", &[0; 8], "", "does not begin like a vdi image, though its name says so: add ,format=raw"),
         ("2.DMG", qcow2, "", "begins like a qcow2 image, but its name does not say so: add ,format=qcow2"),

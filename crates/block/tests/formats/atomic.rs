@@ -30,6 +30,7 @@ fn try_open(path: &Path, read_only: bool) -> (Result<OpenedDisk, OpenError>, Vec
         file: None,
         read_only,
         note: &|note| notes.borrow_mut().push(note.to_owned()),
+        unpacking: None,
     };
     let opened = specification(path).open(&context);
     (opened, notes.into_inner())

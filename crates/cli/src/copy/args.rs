@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{Engine, shown, size};
+use blockyard_block::{Engine, directory_of, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::time;
+use blockyard_command_line::unpacker;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_copy::{CopyPlan, DiskPlan, SECTOR_BYTES_DEFAULT};
 use blockyard_protocol::layout;
@@ -88,6 +89,9 @@ pub struct CopyArgs {
     /// Leave the result in the page cache, as cp does, instead of waiting until it is on stable storage.
     #[arg(long)]
     no_flush: bool,
+    /// With a compressed SRC (disk.raw.xz, or ,format=qcow2.zst): the most that may be in it.
+    #[arg(long, value_name = "SIZE", default_value = "1T", value_parser = size::parse)]
+    size_max: u64,
     /// Look for zeros in what is read and make holes of them.
     #[arg(long)]
     detect_zeroes: bool,
@@ -130,6 +134,9 @@ pub struct CopyOptions {
     pub plan: CopyPlan,
     /// Where images' other files may lie.
     pub allow_dirs: Vec<PathBuf>,
+    /// What may be in a compressed source at most, and where an image in one is unpacked.
+    size_max: u64,
+    scratch: PathBuf,
     /// Whether to print counters.
     pub stats: bool,
     /// Whether to print JSON.
@@ -149,7 +156,8 @@ impl CopyOptions {
     pub fn open_options(&self) -> OpenOptions<'_> {
         // Whoever wants to hear of a copy that hangs does not want to wait longer for a server.
         let reconnect = self.plan.timeout.map_or(RECONNECT, |timeout| timeout.min(RECONNECT));
-        OpenOptions { reconnect, ..disk::to_write(&self.allow_dirs) }
+        let unpacking = Some(unpacker::unpacking(self.size_max, &self.scratch));
+        OpenOptions { reconnect, unpacking, ..disk::to_write(&self.allow_dirs) }
     }
 }
 
@@ -209,7 +217,9 @@ impl CopyArgs {
             detect_zeroes: self.detect_zeroes,
             debug: self.debug,
         };
-        Ok(CopyOptions { plan, allow_dirs: self.allow_dir.clone(), stats: self.stats, json: self.json })
+        let scratch = plan.output.named.image_file().map_or(Path::new("."), directory_of).to_owned();
+        let (allow_dirs, size_max) = (self.allow_dir.clone(), self.size_max);
+        Ok(CopyOptions { plan, allow_dirs, size_max, scratch, stats: self.stats, json: self.json })
     }
 
     fn disks(&self) -> Result<(OsString, OsString, Option<PathBuf>)> {

@@ -3,7 +3,7 @@
 use crate::terminal;
 use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
-use blockyard_block::specification::{DiskSpecification, Format};
+use blockyard_block::specification::{DiskSpecification, Format, SaidFormat};
 use blockyard_block::{BlockMapFormat, shown};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,23 @@ use std::path::{Path, PathBuf};
 /// Reads the name of a format.
 pub fn formats() -> impl TypedValueParser<Value = Format> {
     one_of(&Format::ALL)
+}
+
+macro_rules! compressed {
+    ($($word:literal)*) => { &[$(concat!($word, ".gz"), concat!($word, ".xz"), concat!($word, ".zst")),*] };
+}
+
+/// The words of formats in compressed files.
+static COMPRESSED: &[&str] = compressed!("raw" "qcow2" "luks" "vmdk" "vdi" "vpc" "vhdx" "qed" "parallels" "ova");
+
+/// Reads the name of a format, or of one in a compressed file.
+pub fn source_formats() -> impl TypedValueParser<Value = SaidFormat> {
+    let compressed = COMPRESSED.iter().map(|word| {
+        let help = "The same in a compressed file, as are the others (qcow2.xz)";
+        PossibleValue::new(*word).help(help).hide(!word.starts_with(Format::Raw.word()))
+    });
+    let values: Vec<_> = Format::ALL.iter().map(possible_value).chain(compressed).collect();
+    PossibleValuesParser::new(values).try_map(|word| word.parse::<SaidFormat>())
 }
 
 /// Reads the name of a format that images can be made in.
@@ -21,23 +38,25 @@ pub fn made_formats() -> impl TypedValueParser<Value = Format> {
 
 /// The one place where the command line's words become formats.
 fn one_of(formats: &[Format]) -> impl TypedValueParser<Value = Format> + use<> {
-    let words = formats.iter().map(|format| {
-        let help = match format {
-            Format::Raw => "The disk's bytes as they are",
-            Format::Qcow2 => "QEMU's format",
-            Format::Luks => "LUKS 1, raw behind its header",
-            Format::BlockMap(BlockMapFormat::Vmdk) => "VMware's: compressed ones and ESX's are read only",
-            Format::BlockMap(BlockMapFormat::Vdi) => "VirtualBox's: read, and made anew",
-            Format::BlockMap(BlockMapFormat::Vhd) => "VHD, Virtual PC's, Hyper-V's and Azure's: read, and made anew",
-            Format::BlockMap(BlockMapFormat::Vhdx) => "Hyper-V's: read, and made anew",
-            Format::BlockMap(BlockMapFormat::Qed) => "QEMU's former one: read only",
-            Format::BlockMap(BlockMapFormat::Parallels) => "Parallels': read only",
-            Format::Ova => "A machine's archive (,disk=N): read only",
-        };
-        let value = PossibleValue::new(format.word()).help(help);
-        if *format == Format::BlockMap(BlockMapFormat::Vhd) { value.alias("vhd") } else { value }
-    });
-    PossibleValuesParser::new(words.collect::<Vec<_>>()).try_map(|word| word.parse::<Format>())
+    let values: Vec<_> = formats.iter().map(possible_value).collect();
+    PossibleValuesParser::new(values).try_map(|word| word.parse::<Format>())
+}
+
+fn possible_value(format: &Format) -> PossibleValue {
+    let help = match format {
+        Format::Raw => "The disk's bytes as they are",
+        Format::Qcow2 => "QEMU's format",
+        Format::Luks => "LUKS 1, raw behind its header",
+        Format::BlockMap(BlockMapFormat::Vmdk) => "VMware's: compressed ones and ESX's are read only",
+        Format::BlockMap(BlockMapFormat::Vdi) => "VirtualBox's: read, and made anew",
+        Format::BlockMap(BlockMapFormat::Vhd) => "VHD, Virtual PC's, Hyper-V's and Azure's: read, and made anew",
+        Format::BlockMap(BlockMapFormat::Vhdx) => "Hyper-V's: read, and made anew",
+        Format::BlockMap(BlockMapFormat::Qed) => "QEMU's former one: read only",
+        Format::BlockMap(BlockMapFormat::Parallels) => "Parallels': read only",
+        Format::Ova => "A machine's archive (,disk=N): read only",
+    };
+    let value = PossibleValue::new(format.word()).help(help);
+    if *format == Format::BlockMap(BlockMapFormat::Vhd) { value.alias("vhd") } else { value }
 }
 
 /// The disk that `text` names, in this format if it does not say which.
@@ -45,6 +64,14 @@ fn one_of(formats: &[Format]) -> impl TypedValueParser<Value = Format> + use<> {
 /// # Errors
 /// [`UsageLines`] when it names no disk.
 pub fn parse(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
+    parse_source(text, format.map(SaidFormat::from))
+}
+
+/// The same, which may be in a compressed file.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_source(text: &str, format: Option<SaidFormat>) -> Result<DiskSpecification> {
     let named: DiskSpecification = text.parse().map_err(UsageLines::from)?;
     match format {
         Some(format) => Ok(named.with_format(format).map_err(UsageLines::from)?),
@@ -116,5 +143,22 @@ fn file_alone(text: &str, format: Option<Format>, problem: impl FnOnce() -> Stri
     match (named.file_alone().map(Path::to_owned), named.format()) {
         (Some(path), Some(format)) => Ok(ImageFile { named, path, format }),
         _ => Err(UsageError(problem()).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use blockyard_block::Compression;
+
+    #[test]
+    fn every_format_may_be_in_a_compressed_file() {
+        let words = Format::ALL.into_iter().flat_map(|format| {
+            Compression::ALL.map(|compression| SaidFormat { format, compression: Some(compression) }.to_string())
+        });
+        assert_eq!(COMPRESSED, words.collect::<Vec<_>>());
+        for word in COMPRESSED {
+            assert_eq!(word.parse::<SaidFormat>().unwrap().to_string(), *word);
+        }
     }
 }

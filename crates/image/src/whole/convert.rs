@@ -12,7 +12,7 @@ use blockyard_block::conversion::{
 use blockyard_block::specification::Format;
 use blockyard_block::{
     BlockMapWriter, Disk, Extent, ExtentKind, OpenedFile, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile,
-    VmdkStreamWriter, directory_of, flush, reads_as_zeros, shown, walk_extents, write_differences,
+    UnpackedDisk, VmdkStreamWriter, directory_of, flush, reads_as_zeros, shown, walk_extents, write_differences,
 };
 use std::io;
 use std::path::PathBuf;
@@ -117,11 +117,13 @@ impl Target {
         if geometry.read_only {
             refuse!("{name} is read-only");
         }
-        if geometry.capacity_bytes < length_bytes {
+        if source.is_endless() {
+            source.unpacked.iter().for_each(|unpacked| unpacked.limit(geometry.capacity_bytes));
+        } else if geometry.capacity_bytes < length_bytes {
             let room = geometry.capacity_bytes;
             refuse!("{name} has {room} bytes, too few for {length_bytes}: {}", Remedy::LargerImage);
         }
-        let is_zero = is_zero || reads_as_zeros(&*disk.disk, length_bytes)?;
+        let is_zero = is_zero || reads_as_zeros(&*disk.disk, source.capacity_bytes())?;
         Ok(Self(Kind::InPlace { name: name.to_owned(), disk, is_zero }))
     }
 
@@ -153,7 +155,7 @@ impl Target {
         source: &dyn Disk,
         options: ConversionOptions,
         compress: bool,
-        told: &Told<'_>,
+        told: &ToldOfSource<'_>,
     ) -> Result<(), ConversionError> {
         let conversion = match &self.0 {
             Kind::New { writer: Writer::Overlay { disk, behind }, .. } => {
@@ -184,11 +186,17 @@ impl Target {
         conversion.run(|done_bytes| told.goes_on(done_bytes, conversion.data_bytes()))
     }
 
-    /// Gives a new image its name.
-    fn finish(self, durable: bool, bitmaps: Option<&CopiedBitmaps>) -> Result<()> {
+    /// Whether it can be written though nobody knows how long it becomes, until it is.
+    fn grows(image: &NewImage) -> bool {
+        let is_sparse = image.preallocation == Preallocation::Off && image.backing.is_none();
+        is_sparse && matches!(image.format, Format::Raw | Format::Qcow2)
+    }
+
+    /// Gives a new image its name. `end`: where its disk ends, if nobody knew before.
+    fn finish(self, end: Option<u64>, durable: bool, bitmaps: Option<&CopiedBitmaps>) -> Result<()> {
         match self.0 {
             Kind::New { path, file, writer } => {
-                writer.finish(file, durable, bitmaps).map_err(|error| error.or_no_space(&path))
+                writer.finish(file, end, durable, bitmaps).map_err(|error| error.or_no_space(&path))
             }
             Kind::InPlace { name, disk, .. } if durable => {
                 flush(&*disk.disk).with_context(|| format!("cannot flush {name}"))
@@ -206,6 +214,9 @@ impl Writer {
         allow_dirs: &[PathBuf],
         watch: &dyn Watch,
     ) -> Result<(ReplacementFile, Self)> {
+        if source.is_endless() && !Target::grows(image) {
+            refuse!("{}: it is not known how large it becomes", shown(&image.path));
+        }
         if image.backing.is_some() != behind.is_some() {
             refuse!("{}: a backing file and its disk come together", shown(&image.path));
         }
@@ -232,22 +243,33 @@ impl Writer {
         }
         let file = image.make(watch)?;
         let is_sparse = image.format == Format::Raw && image.preallocation == Preallocation::Off;
-        let unmap = is_sparse && reserve(&file, &*source.disk)?;
+        // What is decompressed says nothing of its zeros before.
+        let unmap = is_sparse && source.unpacked.is_empty() && reserve(&file, &*source.disk)?;
         let disk = image.open(&file, &[])?;
         // What was never written to a LUKS volume is noise.
         Ok((file, Self::Disk { disk, unmap, is_zero: image.format != Format::Luks }))
     }
 
-    fn finish(self, file: ReplacementFile, durable: bool, bitmaps: Option<&CopiedBitmaps>) -> Result<()> {
+    fn finish(
+        self,
+        file: ReplacementFile,
+        end: Option<u64>,
+        durable: bool,
+        bitmaps: Option<&CopiedBitmaps>,
+    ) -> Result<()> {
         match self {
             Self::Disk { disk, .. } => {
+                end.map_or(Ok(()), |end| file.set_length(end))?;
                 if durable {
                     flush(&*disk).with_context(|| format!("cannot flush {}", shown(file.path())))?;
                 }
             }
             // Differences are flushed where they are written.
             Self::Overlay { disk, .. } => drop(disk),
-            Self::Qcow2(writer) => writer.finish().with_context(|| not_complete(&file))?,
+            Self::Qcow2(mut writer) => {
+                let ended = end.map_or(Ok(()), |end| writer.end_at(end));
+                ended.and_then(|()| writer.finish()).with_context(|| not_complete(&file))?;
+            }
             Self::BlockMap(writer) => writer.finish().with_context(|| not_complete(&file))?,
             Self::VmdkStream(writer) => writer.finish().with_context(|| not_complete(&file))?,
         }
@@ -257,6 +279,25 @@ impl Writer {
             Qcow2Disk::copy_bitmaps(&image, source, *leaves_out_unusable)?;
         }
         Ok(file.commit(durable)?)
+    }
+}
+
+/// How far a conversion has come: by its disk, or by the compressed file that this is decompressed from.
+enum ToldOfSource<'a> {
+    OfDisk(Told<'a>),
+    OfFile(Told<'a>, &'a UnpackedDisk),
+}
+
+impl ToldOfSource<'_> {
+    /// As [`Told::goes_on`].
+    fn goes_on(&self, done_bytes: u64, data_bytes: u64) -> bool {
+        match self {
+            Self::OfDisk(told) => told.goes_on(done_bytes, data_bytes),
+            Self::OfFile(Told { watch, .. }, unpacked) => {
+                let (read_bytes, length_bytes) = unpacked.progress();
+                Told { watch: *watch, length_bytes }.goes_on(read_bytes, read_bytes)
+            }
+        }
     }
 }
 
@@ -272,6 +313,15 @@ pub struct Conversion {
     options: ConvertOptions,
     expected: Option<ExpectedFile>,
     bitmaps: Option<CopiedBitmaps>,
+}
+
+/// What became of a conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Converted {
+    /// Bytes of the disk.
+    pub length_bytes: u64,
+    /// The digest of the source's contents, if it was wanted.
+    pub digest: Option<Digest>,
 }
 
 /// Bitmaps of what was written, which a new qcow2 image gets of the one that is converted.
@@ -321,35 +371,44 @@ impl Conversion {
         }
     }
 
-    /// Converts. What comes back is the digest of the source's contents, if it is wanted.
+    /// Converts.
     ///
     /// # Errors
     /// When something cannot be read or written, the source's file has other bytes than it is to have, or `watch` ends
     /// it. A new image does not appear then.
-    pub fn run(self, watch: &dyn Watch) -> Result<Option<Digest>> {
+    pub fn run(self, watch: &dyn Watch) -> Result<Converted> {
         let options = ConversionOptions {
             threads: self.threads(),
             depth: self.source.depth.max(self.target.depth()),
             zero_run_bytes: self.options.zero_run_bytes(),
         };
+        let is_endless = self.source.is_endless();
         let told = Told { watch, length_bytes: self.length_bytes() };
         let Self { names: [from, to], source, target, options: convert, expected, bitmaps } = self;
         let ConvertOptions { compress, durable, digest, .. } = convert;
         let checked = expected.map(|file| file.check(watch)).transpose()?;
+        let told = match source.unpacked.as_slice() {
+            [only] => ToldOfSource::OfFile(told, only),
+            _ => ToldOfSource::OfDisk(told),
+        };
         target.fill(&*source.disk, options, compress, &told).map_err(|error| {
             target.failed(match error {
                 ConversionError::Stopped => stopped(watch),
-                error => Error::from(error).context(format!("cannot convert {from} to {to}")),
+                error => {
+                    source.failure().unwrap_or_else(|| error.into()).context(format!("cannot convert {from} to {to}"))
+                }
             })
         })?;
         let read_again = || {
+            source.finish()?;
             let digest = digest.then(|| digest::of_contents(&*source.disk, watch)).transpose()?;
             checked.iter().try_for_each(CheckedFile::is_unchanged)?;
             Ok(digest)
         };
         let digest = read_again().map_err(|error| target.failed(error))?;
-        target.finish(durable, bitmaps.as_ref())?;
-        Ok(digest)
+        let length_bytes = source.capacity_bytes();
+        target.finish(is_endless.then_some(length_bytes), durable, bitmaps.as_ref())?;
+        Ok(Converted { length_bytes, digest })
     }
 }
 

@@ -255,6 +255,19 @@ impl Qcow2Writer {
         self.file.write_all_at(&bytes, offset)
     }
 
+    /// Says that the disk ends here, all before which was settled, and that nothing behind it is or will be.
+    ///
+    /// # Errors
+    /// When it is no multiple of 512 bytes, there is no such place, or a table cannot be written.
+    pub fn end_at(&mut self, size_bytes: u64) -> io::Result<()> {
+        if size_bytes > self.size_bytes || !size_bytes.is_multiple_of(512) {
+            return Err(io::Error::other(format!("a disk cannot end after {size_bytes} bytes")));
+        }
+        self.settle(size_bytes..self.size_bytes)?;
+        self.size_bytes = size_bytes;
+        Ok(())
+    }
+
     /// Completes the image. All of the disk was settled, and everything placed was written. Nothing is made stable.
     ///
     /// # Errors

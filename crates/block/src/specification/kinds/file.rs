@@ -3,13 +3,14 @@
 use super::{About, BehindKind, DiskKind, LOGICAL_BLOCK_BYTES, logical_block};
 use crate::specification::content;
 use crate::specification::error::SpecificationError;
-use crate::specification::format::Format;
+use crate::specification::format::{Format, SaidFormat};
 use crate::specification::keys::KeysTaken;
 use crate::specification::opening::{OnBackend, OpenContext, OpenError};
 use crate::specification::settings::Settings;
+use crate::specification::unpacking;
 use crate::specification::written::{escaped, flag, key};
 use crate::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, Disk, Engine, FileDisk, FileOptions, ForeignJournal,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, Compression, Disk, Engine, FileDisk, FileOptions, ForeignJournal,
     FoundJournal, KeyFile, LuksDisk, OpenedFile, Ova, Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
 };
 use std::fmt;
@@ -28,6 +29,8 @@ pub(in crate::specification) struct FileSpecification {
     pub(in crate::specification) path: PathBuf,
     /// `None`: the name's ending decides.
     pub(in crate::specification) format: Option<Format>,
+    /// How it is compressed, where its format is said; otherwise its name decides.
+    pub(in crate::specification) compression: Option<Compression>,
     /// The snapshot inside of a qcow2 image that is meant, instead of its disk.
     pub(in crate::specification) snapshot_name: Option<String>,
     /// What opens it and the images behind it that are encrypted.
@@ -85,8 +88,10 @@ impl DiskKind for FileSpecification {
 
     fn read(behind: &BehindKind, settings: &Settings<'_>) -> Result<Self, SpecificationError> {
         let logical_block_bytes = logical_block(settings)?;
+        let said = settings.value("format", SaidFormat::from_str)?;
         Ok(Self {
-            format: settings.value("format", Format::from_str)?,
+            format: said.map(|said| said.format),
+            compression: said.and_then(|said| said.compression),
             snapshot_name: settings.value("snapshot-name", |name| Ok(name.to_owned()))?,
             key_file: settings.value("key-file", key_file)?,
             disk_number: settings.value("disk", disk_number)?,
@@ -106,7 +111,8 @@ impl DiskKind for FileSpecification {
     }
 
     fn write_first_keys(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        key(f, "format", self.format.map(Format::word))?;
+        let said = self.format.map(|format| SaidFormat { format, compression: self.compression });
+        key(f, "format", said)?;
         key(f, "snapshot-name", self.snapshot_name.as_deref().map(|name| name.replace(',', ",,")))?;
         key(f, "key-file", self.key_file.as_ref().map(|key| escaped(key.path())))?;
         key(f, "disk", self.disk_number)
@@ -131,6 +137,9 @@ impl DiskKind for FileSpecification {
     /// Its path is resolved here, once. A change to it that was cut off is completed if it is opened for writing, and
     /// otherwise seen through.
     fn open(&self, read_only: bool, context: &OpenContext<'_>) -> Result<OnBackend, OpenError> {
+        if let (Some(unpacking), Some((compression, _))) = (&context.unpacking, self.compressed()) {
+            return unpacking::open(self, compression, unpacking, context);
+        }
         let options = self.options(read_only);
         let Taken { file, format, unfinished } = self.take(read_only, context)?;
         let opened = |options: &FileOptions| self.open_in(&file, format, options, context);
@@ -146,7 +155,15 @@ impl DiskKind for FileSpecification {
                 (opened(&options)?, None)
             }
         };
-        Ok(OnBackend { disk, length_bytes, file: Some(file), permissions: Some(permissions), unfinished, sector_bytes })
+        Ok(OnBackend {
+            disk,
+            length_bytes,
+            file: Some(file),
+            permissions: Some(permissions),
+            unfinished,
+            sector_bytes,
+            unpacked: None,
+        })
     }
 
     /// As the header of an image on top of this one names it: by a path that does not depend on where that image lies.
@@ -169,6 +186,7 @@ impl FileSpecification {
         Self {
             path,
             format: None,
+            compression: None,
             snapshot_name: None,
             key_file: None,
             disk_number: None,
@@ -181,7 +199,16 @@ impl FileSpecification {
     }
 
     pub(in crate::specification) fn is_raw(&self) -> bool {
-        self.format.unwrap_or_else(|| Format::of_name(&self.path)) == Format::Raw
+        self.format.unwrap_or_else(|| Format::of_name(&self.path)) == Format::Raw && self.compressed().is_none()
+    }
+
+    /// How the file is compressed, if it is, and the name of what is in it.
+    pub(in crate::specification) fn compressed(&self) -> Option<(Compression, PathBuf)> {
+        let named = Compression::of_name(&self.path).map(|(compression, name)| (compression, name.to_owned()));
+        match self.format {
+            None => named,
+            Some(_) => self.compression.map(|said| (said, named.map_or_else(|| self.path.clone(), |(_, name)| name))),
+        }
     }
 
     /// Opens the file, if nobody has yet, makes sure that it is what it is called, and locks it.
@@ -194,6 +221,9 @@ impl FileSpecification {
             Some(file) => file.try_clone().map_err(|error| OpenError::other(shown(&self.path).to_string(), error))?,
             None => OpenedFile::open(&self.path, read_only)?,
         };
+        if self.compression.is_some() {
+            return Err(content::is_compressed(&self.path));
+        }
         let format = content::check(file.file(), &self.path, self.format)?;
         file.lock(&self.options(read_only))?;
         // Who looks at what somebody else may be writing wants it as it is.

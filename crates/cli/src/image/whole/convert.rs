@@ -6,15 +6,18 @@ use super::shut_in::shut_in;
 use super::snapshot;
 use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
-use blockyard_block::specification::{DiskSpecification, Format, Kind};
-use blockyard_block::{KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, shown, size};
+use blockyard_block::specification::{DiskSpecification, Format, Kind, SaidFormat, Unpacking};
+use blockyard_block::{
+    KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, directory_of, shown, size,
+};
 use blockyard_command_line::disk;
 use blockyard_command_line::failures::suggest_in_place;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::{print, say};
+use blockyard_command_line::unpacker;
 use blockyard_command_line::usage_error::UsageError;
-use blockyard_image::whole::convert::{Conversion, ConvertOptions, CopiedBitmaps, Target};
+use blockyard_image::whole::convert::{Conversion, ConvertOptions, Converted, CopiedBitmaps, Target};
 use blockyard_image::whole::digest::{Digest, ExpectedFile};
 use blockyard_image::whole::{NewImage, WholeDisk};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
@@ -34,9 +37,9 @@ pub struct ConvertArgs {
     /// write.
     #[arg(required = true, value_name = "DISK")]
     disks: Vec<String>,
-    /// Format of SRC.
-    #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
-    format: Option<Format>,
+    /// Format of SRC; with .gz, .xz or .zst behind it, of what is in a compressed file.
+    #[arg(short, value_name = "FORMAT", value_parser = named_image::source_formats())]
+    format: Option<SaidFormat>,
     /// Format of DST [default: what its name's ending says].
     #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_formats())]
     output_format: Option<Format>,
@@ -93,6 +96,9 @@ pub struct ConvertArgs {
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
+    /// With a compressed SRC: the most that may be in it.
+    #[arg(long, value_name = "SIZE", default_value = "1T", value_parser = size::parse)]
+    size_max: u64,
     /// Go on only if SRC's file has these bytes, by their SHA-256 digest, before and after it was read.
     #[arg(long, value_name = "HEX")]
     sha256: Option<Digest>,
@@ -121,7 +127,8 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let sources = args.sources(source_names, &to)?;
     let expected = args.expected(&sources)?;
     let file = expected.as_ref().map(ExpectedFile::file);
-    let access = OpenOptions { file, ..disk::to_read(&args.allow_dir).streaming() };
+    let unpacking = Some(args.unpacking(&to, &sources)?);
+    let access = OpenOptions { file, unpacking, ..disk::to_read(&args.allow_dir).streaming() };
     let mut opened = sources.iter().map(|from| Ok(open_disk(from, &access)?)).collect::<Result<Vec<_>>>()?;
     let bitmaps = args.copied_bitmaps(&sources, &to, &opened)?;
     let source = match opened.pop() {
@@ -145,10 +152,9 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     if let Some(file) = expected {
         conversion = conversion.of_expected(file);
     }
-    let length_bytes = conversion.length_bytes();
     let disks: Vec<_> = sources.iter().chain([&to]).collect();
     shut_in(&disks, conversion.replaces_in().into_iter().collect(), conversion.threads())?;
-    let digest = conversion.run(&watch)?;
+    let Converted { length_bytes, digest } = conversion.run(&watch)?;
     drop(watch);
     if args.quiet {
         return digest.map_or(Ok(()), |digest| print(&digest.to_string()));
@@ -180,7 +186,7 @@ impl ConvertArgs {
             }
         }
         let source = |text: &String| {
-            let from = named_image::parse(text, self.format)?.read_only();
+            let from = named_image::parse_source(text, self.format)?.read_only();
             let from = match &self.snapshot {
                 Some(snapshot) => from.with_snapshot_name(snapshot::named(snapshot))?,
                 None => from,
@@ -189,6 +195,25 @@ impl ConvertArgs {
             Ok(from)
         };
         names.iter().map(source).collect()
+    }
+
+    /// How a source that is compressed is read: as it comes, if nothing has to know how much that is before. Images in
+    /// compressed files are unpacked beside what is written.
+    fn unpacking<'a>(&self, to: &'a DiskSpecification, sources: &[DiskSpecification]) -> Result<Unpacking<'a>> {
+        let replaced = to.replaced_file(self.no_create)?;
+        let needs_length =
+            sources.len() > 1 || replaced.is_some() && !self.can_grow(to.format().unwrap_or(Format::Raw))?;
+        let scratch = to.image_file().map_or(Path::new("."), directory_of);
+        let passes = if self.digest { 2 } else { 1 };
+        Ok(Unpacking { passes, needs_length, ..unpacker::unpacking(self.size_max, scratch) })
+    }
+
+    /// Whether a new image can be written before it is known how large it becomes.
+    fn can_grow(&self, format: Format) -> Result<bool> {
+        let options = ImageOptions::parse(&self.options, format)?;
+        let is_alone = self.backing.is_none() && options.backing_name.is_none();
+        let is_sparse = options.preallocation.unwrap_or(Preallocation::Off) == Preallocation::Off && self.sparse > 0;
+        Ok(is_alone && is_sparse && matches!(format, Format::Raw | Format::Qcow2))
     }
 
     /// The file of the one source, if somebody says what it holds.

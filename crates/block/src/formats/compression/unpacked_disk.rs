@@ -1,0 +1,441 @@
+//! A disk that is read while it is decompressed, from its first byte to its last.
+//!
+//! Several threads may read it, each a little ahead of the others: what is passed over on the way is kept for the one
+//! who asks for it, which is at most what all of them read at once. Whoever reads from the beginning again begins the
+//! next pass, if one was prepared.
+
+use crate::wait::wait_readable;
+use crate::{
+    Completion, Disk, Extent, ExtentKind, FileFormat, Geometry, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue,
+    QueueError, Remedy, Request, RequestError, SEGMENTS_MAX, shown, size,
+};
+use rustix::fs::{SeekFrom, seek};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use vm_memory::Bytes;
+
+const SECTOR_BYTES: u64 = 512;
+
+/// What is read of the stream at once.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// What may be passed over: pieces of all threads of a conversion, each of the largest cluster, and more than that.
+const SKIPPED_BYTES_MAX: u64 = 64 << 20;
+
+/// Who decompresses a file, from its first byte to its last: its output, which is read by whoever has it.
+pub struct Unpacker {
+    /// Gives an error where the file is no good, and its end only when all of it is.
+    pub bytes: Box<dyn Read + Send>,
+}
+
+/// A disk in a compressed file. Its capacity is what the file says, or as much as it may have: then it shrinks when the
+/// end is known.
+pub struct UnpackedDisk {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    path: PathBuf,
+    /// The file, whose position says how much of it is read, and its length.
+    file: File,
+    file_bytes: u64,
+    capacity_bytes: AtomicU64,
+    has_ended: AtomicBool,
+    stream: Mutex<Stream>,
+}
+
+struct Stream {
+    /// The first is being read.
+    passes: VecDeque<Unpacker>,
+    position: u64,
+    /// What it is to have, by the file.
+    declared_bytes: Option<u64>,
+    /// What it may have at most.
+    bytes_max: u64,
+    end: Option<u64>,
+    /// What was passed over, by its offset.
+    skipped: BTreeMap<u64, Vec<u8>>,
+    skipped_bytes: u64,
+    buffer: Vec<u8>,
+    /// Its first and last sector, to see whether it is a raw disk; `None`: somebody said that it is.
+    ends: Option<[Vec<u8>; 2]>,
+    failure: Option<String>,
+}
+
+impl UnpackedDisk {
+    /// The disk that `passes` decompress from a file, each once. `declared_bytes`: as many as the file says; otherwise
+    /// at most `bytes_max`. `is_said`: what is in there is a raw disk whatever it looks like.
+    ///
+    /// # Errors
+    /// When it is to have more than it may.
+    pub fn new(
+        path: &Path,
+        file: File,
+        passes: Vec<Unpacker>,
+        declared_bytes: Option<u64>,
+        bytes_max: u64,
+        is_said: bool,
+    ) -> io::Result<Self> {
+        if declared_bytes.is_some_and(|bytes| bytes > bytes_max) {
+            return Err(too_large(bytes_max));
+        }
+        let file_bytes = file.metadata()?.len();
+        let capacity_bytes = in_sectors(declared_bytes.unwrap_or(bytes_max));
+        let stream = Stream {
+            passes: passes.into(),
+            position: 0,
+            declared_bytes,
+            bytes_max,
+            end: None,
+            skipped: BTreeMap::new(),
+            skipped_bytes: 0,
+            buffer: Vec::new(),
+            ends: (!is_said).then(Default::default),
+            failure: None,
+        };
+        let shared = Shared {
+            path: path.to_owned(),
+            file,
+            file_bytes,
+            capacity_bytes: capacity_bytes.into(),
+            has_ended: AtomicBool::new(false),
+            stream: Mutex::new(stream),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Whether it is not known how many bytes it has, until all are read.
+    pub fn is_endless(&self) -> bool {
+        let stream = self.shared.stream();
+        stream.declared_bytes.is_none() && stream.end.is_none()
+    }
+
+    /// Has no more than so many bytes, which whoever takes them has room for. To be said before any are read.
+    pub fn limit(&self, bytes: u64) {
+        let mut stream = self.shared.stream();
+        stream.bytes_max = stream.bytes_max.min(bytes);
+        if stream.declared_bytes.is_none() {
+            self.shared.capacity_bytes.store(stream.bytes_max / SECTOR_BYTES * SECTOR_BYTES, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes sure that nothing follows what was read.
+    ///
+    /// # Errors
+    /// When something does, or the file is damaged in the end.
+    pub fn finish(&self) -> io::Result<()> {
+        let mut stream = self.shared.stream();
+        while stream.end.is_none() {
+            self.shared.read_on(&mut stream, CHUNK_BYTES)?;
+        }
+        Ok(())
+    }
+
+    /// Why reading failed, once it has: a sentence that names the file.
+    pub fn failure(&self) -> Option<String> {
+        let failure = self.shared.stream().failure.clone();
+        failure.map(|failure| format!("{}: {failure}", shown(&self.shared.path)))
+    }
+
+    /// How many bytes of the file are read, and how many it has.
+    pub fn progress(&self) -> (u64, u64) {
+        let at = seek(&self.shared.file, SeekFrom::Current(0)).unwrap_or(0);
+        (at.min(self.shared.file_bytes), self.shared.file_bytes)
+    }
+}
+
+impl Disk for UnpackedDisk {
+    fn geometry(&self) -> Geometry {
+        self.shared.geometry()
+    }
+
+    fn generation(&self) -> u64 {
+        self.shared.has_ended.load(Ordering::Acquire).into()
+    }
+
+    /// Nothing is known before it is read.
+    fn extents(&self, range: Range<u64>) -> io::Result<Extent> {
+        if range.is_empty() || range.end > in_sectors(self.shared.stream().bytes_max) {
+            return self.geometry().check_extent_range(&range).and(Err(io::ErrorKind::InvalidInput.into()));
+        }
+        Ok(Extent { offset_bytes: range.start, length_bytes: range.end - range.start, kind: ExtentKind::Data })
+    }
+
+    fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
+        if depth == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
+        }
+        let depth = depth.min(QUEUE_DEPTH_MAX);
+        Ok(Box::new(UnpackedQueue {
+            shared: Arc::clone(&self.shared),
+            memory: memory.clone(),
+            depth,
+            submitted: 0,
+            completions: Vec::with_capacity(depth),
+        }))
+    }
+}
+
+impl Shared {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            capacity_bytes: self.capacity_bytes.load(Ordering::Acquire),
+            logical_block_bytes: SECTOR_BYTES as u32,
+            physical_block_bytes: SECTOR_BYTES as u32,
+            optimal_io_bytes: 0,
+            segments_max: SEGMENTS_MAX,
+            transfer_bytes_max: u64::MAX,
+            memory_align_bytes: 1,
+            read_only: true,
+            discard: false,
+            write_zeroes: false,
+        }
+    }
+
+    fn stream(&self) -> MutexGuard<'_, Stream> {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn perform(&self, memory: &MemoryMap, request: &Request<'_>) -> Result<(), RequestError> {
+        match request.operation {
+            Operation::Read => {}
+            Operation::Flush => return Ok(()),
+            _ => return Err(RequestError::ReadOnly),
+        }
+        let mut stream = self.stream();
+        // The end may have been found since it was asked for.
+        let most = in_sectors(stream.bytes_max);
+        if request.offset_bytes.checked_add(request.length_bytes()).is_none_or(|end| end > most) {
+            return Err(RequestError::OutOfRange);
+        }
+        self.geometry().check_alignment(request)?;
+        let mut at = request.offset_bytes;
+        for &segment in request.segments {
+            let slice = memory.slice(segment).ok_or(RequestError::BadSegment)?;
+            let mut done = 0;
+            while done < slice.len() {
+                let count = (slice.len() - done).min(CHUNK_BYTES);
+                let bytes = self.read_at(&mut stream, at, count).map_err(|_| RequestError::Os(libc::EIO))?;
+                slice.write_slice(&bytes, done).map_err(|_| RequestError::BadSegment)?;
+                stream.buffer = bytes;
+                done += count;
+                at += count as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// So many bytes from `at` on, zeros behind the end. The vector is the stream's, to be given back.
+    fn read_at(&self, stream: &mut Stream, mut at: u64, count: usize) -> io::Result<Vec<u8>> {
+        if at == 0 && stream.position > 0 && !stream.skipped.contains_key(&0) && stream.passes.len() > 1 {
+            stream.passes.pop_front();
+            stream.skipped.clear();
+            (stream.position, stream.skipped_bytes) = (0, 0);
+        }
+        let mut bytes = Vec::with_capacity(count);
+        while bytes.len() < count {
+            let rest = count - bytes.len();
+            if stream.end.is_some_and(|end| at >= end) {
+                bytes.resize(count, 0);
+            } else if at == stream.position {
+                let read = self.read_on(stream, rest)?;
+                bytes.extend(stream.buffer.get(..read).unwrap_or_default());
+                at += read as u64;
+            } else if at > stream.position {
+                self.pass_over(stream, at)?;
+            } else {
+                let before = bytes.len();
+                stream.take_skipped(at, rest, &mut bytes);
+                if bytes.len() == before {
+                    let problem = "a compressed disk is read from its beginning to its end, once: decompress it first";
+                    return Err(self.failed(stream, io::Error::other(problem)));
+                }
+                at += (bytes.len() - before) as u64;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Reads up to `at` or the end for others.
+    fn pass_over(&self, stream: &mut Stream, at: u64) -> io::Result<()> {
+        while stream.position < at && stream.end.is_none() {
+            let start = stream.position;
+            let count = usize::try_from(at - start).map_or(CHUNK_BYTES, |count| count.min(CHUNK_BYTES));
+            let read = self.read_on(stream, count)?;
+            if stream.skipped_bytes + read as u64 > SKIPPED_BYTES_MAX {
+                let problem = "a compressed disk is read from its beginning to its end: decompress it first";
+                return Err(self.failed(stream, io::Error::other(problem)));
+            }
+            if read > 0 {
+                let bytes = stream.buffer.get(..read).unwrap_or_default().to_vec();
+                stream.skipped_bytes += read as u64;
+                stream.skipped.insert(start, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what comes next, at most so many bytes, into the buffer; fewer only at the end.
+    fn read_on(&self, stream: &mut Stream, count: usize) -> io::Result<usize> {
+        let read = stream.fill(count).map_err(|error| self.failed(stream, error))?;
+        if stream.end.is_some() {
+            self.capacity_bytes.store(in_sectors(stream.position), Ordering::Release);
+            self.has_ended.store(true, Ordering::Release);
+        }
+        Ok(read)
+    }
+
+    /// The first failure is what is said.
+    fn failed(&self, stream: &mut Stream, error: io::Error) -> io::Error {
+        stream.failure.get_or_insert_with(|| error.to_string());
+        error
+    }
+}
+
+impl Stream {
+    fn fill(&mut self, count: usize) -> io::Result<usize> {
+        self.buffer.resize(self.buffer.len().max(count), 0);
+        let Some(pass) = self.passes.front_mut() else { return Err(io::Error::other("it was read already")) };
+        let (mut read, mut has_ended) = (0, false);
+        while let Some(free) = self.buffer.get_mut(read..count).filter(|free| !free.is_empty()) {
+            match pass.bytes.read(free) {
+                Ok(0) => {
+                    has_ended = true;
+                    break;
+                }
+                Ok(more) => read += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.position += read as u64;
+        if self.position > self.declared_bytes.unwrap_or(self.bytes_max) {
+            return Err(match self.declared_bytes {
+                Some(declared) => not_declared(declared),
+                None => too_large(self.bytes_max),
+            });
+        }
+        self.look_at(read, has_ended)?;
+        if has_ended {
+            if let Some(declared) = self.declared_bytes.filter(|declared| *declared != self.position) {
+                return Err(not_declared(declared));
+            }
+            self.end = Some(self.position);
+        }
+        Ok(read)
+    }
+
+    /// Whether what is in there is an image, which nobody said.
+    fn look_at(&mut self, read: usize, has_ended: bool) -> io::Result<()> {
+        let Some([first, last]) = &mut self.ends else { return Ok(()) };
+        let bytes = self.buffer.get(..read).unwrap_or_default();
+        let missing = (SECTOR_BYTES as usize).saturating_sub(first.len()).min(bytes.len());
+        let was_complete = missing == 0;
+        first.extend(&bytes[..missing]);
+        last.extend(&bytes[bytes.len().saturating_sub(SECTOR_BYTES as usize)..]);
+        last.drain(..last.len().saturating_sub(SECTOR_BYTES as usize));
+        let is_complete = first.len() == SECTOR_BYTES as usize;
+        if has_ended || is_complete && !was_complete {
+            let last = if has_ended && self.position >= SECTOR_BYTES { &last[..] } else { &[] };
+            if let Some(found) = FileFormat::of_ends(first, last) {
+                return Err(io::Error::other(format!(
+                    "a {} image is in it, which its name does not say: add ,format={}.xz (or .gz, .zst) if it is one, or \
+                     ,format=raw.xz if these bytes are the disk's own",
+                    found.name, found.word
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends what was passed over from `at` on, up to `count` bytes.
+    fn take_skipped(&mut self, at: u64, count: usize, bytes: &mut Vec<u8>) {
+        let Some((&start, found)) = self.skipped.range_mut(..=at).next_back() else { return };
+        let Some(from) = usize::try_from(at - start).ok().filter(|from| *from < found.len()) else { return };
+        let end = (from + count).min(found.len());
+        bytes.extend(&found[from..end]);
+        let behind = found.split_off(end);
+        found.truncate(from);
+        if found.is_empty() {
+            self.skipped.remove(&start);
+        }
+        if !behind.is_empty() {
+            self.skipped.insert(start + end as u64, behind);
+        }
+        self.skipped_bytes = self.skipped_bytes.saturating_sub((end - from) as u64);
+    }
+}
+
+fn in_sectors(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(SECTOR_BYTES).unwrap_or(u64::MAX / SECTOR_BYTES * SECTOR_BYTES)
+}
+
+/// Why a file that decompresses to more than it may is refused.
+pub(crate) fn too_large(bytes_max: u64) -> io::Error {
+    io::Error::other(format!(
+        "it decompresses to more than {}: {}, if it is meant to",
+        size::human(bytes_max),
+        Remedy::AllowMore
+    ))
+}
+
+fn not_declared(declared: u64) -> io::Error {
+    io::Error::other(format!("it decompresses to another length than the {declared} bytes that it says: it is damaged"))
+}
+
+/// Carries each request out where it is submitted.
+struct UnpackedQueue {
+    shared: Arc<Shared>,
+    memory: MemoryMap,
+    depth: usize,
+    /// How many of `completions`, from the front, may be reaped.
+    submitted: usize,
+    completions: Vec<Completion>,
+}
+
+impl Queue for UnpackedQueue {
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    fn in_flight(&self) -> usize {
+        self.completions.len()
+    }
+
+    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
+        if self.completions.len() == self.depth {
+            return Err(QueueError::Full);
+        }
+        let result = self.shared.perform(&self.memory, request);
+        self.completions.push(Completion { token: request.token, result });
+        Ok(())
+    }
+
+    fn submit(&mut self) -> io::Result<()> {
+        self.submitted = self.completions.len();
+        Ok(())
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        completions.extend(self.completions.drain(..self.submitted));
+        self.submitted = 0;
+    }
+
+    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+        if self.submitted > 0 {
+            return Ok(());
+        }
+        wait_readable(None, events, timeout).map(drop)
+    }
+}

@@ -1,0 +1,125 @@
+//! Disks and images in compressed files.
+
+use super::content;
+use super::format::Format;
+use super::kinds::FileSpecification;
+use super::opening::{OnBackend, OpenContext, OpenError, Unpacking};
+use crate::formats::too_large;
+use crate::specification::kinds::DiskKind;
+use crate::{Compression, OpenedFile, UnpackedDisk, Unpacker, shown};
+use rustix::fs::{Mode, fchmod};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of a compressed file's contents that are read at once, and that are left out as a whole where they are zeros.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Opens the disk in a compressed file: one whose bytes are the disk's own while it is decompressed, any other after it
+/// was unpacked.
+pub(super) fn open(
+    named: &FileSpecification,
+    compression: Compression,
+    unpacking: &Unpacking<'_>,
+    context: &OpenContext<'_>,
+) -> Result<OnBackend, OpenError> {
+    let path = &named.path;
+    let failed = |error: io::Error| OpenError::other(shown(path).to_string(), error);
+    let file = match context.file {
+        Some(file) => file.try_clone().map_err(failed)?,
+        None => OpenedFile::open(path, true)?,
+    };
+    let content = named.compressed().map_or_else(|| path.clone(), |(_, content)| content);
+    let format = content::check_compressed(file.file(), path, compression, &content, named.format)?;
+    file.lock(&named.options(true))?;
+    let start = || (unpacking.start)(&file, compression).map_err(failed);
+    let permissions = file.permissions().map_err(failed)?;
+    if format != Format::Raw {
+        let unpacked = unpack(start()?, unpacking.bytes_max, unpacking.scratch, permissions).map_err(failed)?;
+        let image = OpenedFile::new(unpacked, path.with_file_name(content));
+        let named = FileSpecification {
+            path: image.path().to_owned(),
+            format: named.format.map(|_| format),
+            compression: None,
+            ..named.clone()
+        };
+        let context = OpenContext { file: Some(&image), unpacking: None, ..*context };
+        return named.open(true, &context);
+    }
+    let refused = [
+        ("snapshot-name=", named.snapshot_name.is_some()),
+        ("key-file=", named.key_file.is_some()),
+        ("disk=", named.disk_number.is_some()),
+        ("block-size=", named.logical_block_bytes.is_some_and(|bytes| bytes != 512)),
+    ];
+    if let Some((key, _)) = refused.into_iter().find(|(_, is_said)| *is_said) {
+        return Err(failed(io::Error::other(format!(
+            "{key} is for other disks than compressed raw ones: leave it out"
+        ))));
+    }
+    let mut declared_bytes = compression.declared_bytes(file.file());
+    if declared_bytes.is_none() && unpacking.needs_length {
+        declared_bytes = Some(length_of(start()?, unpacking.bytes_max).map_err(failed)?);
+    }
+    let passes = (0..unpacking.passes.max(1)).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
+    let handle = file.file().try_clone().map_err(failed)?;
+    let is_said = named.format.is_some();
+    let disk = UnpackedDisk::new(path, handle, passes, declared_bytes, unpacking.bytes_max, is_said).map_err(failed)?;
+    let disk = Arc::new(disk);
+    Ok(OnBackend {
+        disk: Arc::clone(&disk) as Arc<_>,
+        length_bytes: declared_bytes,
+        file: Some(file),
+        permissions: Some(permissions),
+        unfinished: None,
+        sector_bytes: None,
+        unpacked: Some(disk),
+    })
+}
+
+/// A file without a name that has what comes out, its zeros left out.
+fn unpack(unpacker: Unpacker, bytes_max: u64, scratch: &Path, permissions: u32) -> io::Result<File> {
+    let place =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot unpack it in {}: {error}", shown(scratch)));
+    let file = tempfile::tempfile_in(scratch).map_err(place)?;
+    fchmod(&file, Mode::from_raw_mode(permissions))?;
+    let length_bytes = pieces(unpacker, bytes_max, |bytes, at| {
+        if bytes.iter().all(|&byte| byte == 0) { Ok(()) } else { file.write_all_at(bytes, at).map_err(place) }
+    })?;
+    file.set_len(length_bytes).map_err(place)?;
+    Ok(file)
+}
+
+/// How long it becomes.
+fn length_of(unpacker: Unpacker, bytes_max: u64) -> io::Result<u64> {
+    pieces(unpacker, bytes_max, |_, _| Ok(()))
+}
+
+/// Gives `take` what comes out, with where it belongs; returns how much that is.
+fn pieces(
+    mut unpacker: Unpacker,
+    bytes_max: u64,
+    mut take: impl FnMut(&[u8], u64) -> io::Result<()>,
+) -> io::Result<u64> {
+    let (mut piece, mut at, mut filled) = (vec![0; PIECE_BYTES], 0_u64, 0);
+    loop {
+        let read = match unpacker.bytes.read(piece.get_mut(filled..).unwrap_or_default()) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        filled += read;
+        if at + filled as u64 > bytes_max {
+            return Err(too_large(bytes_max));
+        }
+        if read == 0 || filled == PIECE_BYTES {
+            take(piece.get(..filled).unwrap_or_default(), at)?;
+            at += filled as u64;
+            filled = 0;
+        }
+        if read == 0 {
+            return Ok(at);
+        }
+    }
+}

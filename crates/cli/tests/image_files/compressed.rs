@@ -1,0 +1,327 @@
+//! Compressed files as sources, made by xz, zstd and gzip themselves (Debian packages xz-utils, zstd and gzip).
+
+use super::*;
+
+/// What compresses, the ending of what it makes, and what makes one that does not say how much is in it.
+const PROGRAMS: [(&str, &str); 3] = [("xz", "xz-utils"), ("zstd", "zstd"), ("gzip", "gzip")];
+
+fn ending(program: &str) -> &str {
+    match program {
+        "zstd" => "zst",
+        "gzip" => "gz",
+        xz => xz,
+    }
+}
+
+/// Compresses a file as `NAME.ENDING` with these options; through a pipe the program does not know how long it is.
+fn compress(yard: &Yard, program: &str, options: &[&str], name: &str) -> String {
+    let compressed = format!("{name}.{}", ending(program));
+    let output = File::create(yard.path(&compressed)).unwrap();
+    let mut command = Command::new(program);
+    command.args(options).arg("-c").arg(name).current_dir(yard.path("")).stdout(output);
+    let package = PROGRAMS.iter().find(|(known, _)| *known == program).unwrap().1;
+    assert!(command.status().unwrap_or_else(|error| panic!("{program}: {error}: install {package}")).success());
+    compressed
+}
+
+fn compress_pipe(yard: &Yard, program: &str, options: &[&str], name: &str, compressed: &str) {
+    let (input, output) = (File::open(yard.path(name)).unwrap(), File::create(yard.path(compressed)).unwrap());
+    // A pipe, of which zstd cannot ask the length.
+    let mut cat = Command::new("cat").stdin(input).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let status = Command::new(program)
+        .args(options)
+        .arg("-c")
+        .stdin(cat.stdout.take().unwrap())
+        .stdout(output)
+        .status()
+        .unwrap();
+    assert!(status.success() && cat.wait().unwrap().success());
+}
+
+/// A disk with data and zeros, of no whole number of sectors.
+fn odd_disk(yard: &Yard) -> Vec<u8> {
+    let mut bytes = random_bytes(3 << 19, 1);
+    bytes.extend(vec![0; 9 << 20]);
+    bytes.extend(b"between zeros");
+    bytes.extend(vec![0; 5 << 20]);
+    bytes.extend(random_bytes((1 << 20) + 77, 2));
+    fs::write(yard.path("disk.raw"), &bytes).unwrap();
+    bytes
+}
+
+fn in_sectors(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes
+}
+
+#[test]
+fn what_was_compressed_is_converted_in_one_pass() {
+    let yard = Yard::new();
+    let whole = in_sectors(odd_disk(&yard));
+    fs::write(yard.path("whole.img"), &whole).unwrap();
+    let made = PROGRAMS.map(|(program, _)| compress(&yard, program, &["-1"], "disk.raw"));
+    compress_pipe(&yard, "zstd", &["-T2", "-B512KiB"], "disk.raw", "piped.img.zst");
+    compress_pipe(&yard, "xz", &["-1", "--check=none", "--block-size=1MiB", "-T2"], "disk.raw", "blocks.XZ");
+    let names = [&made[..], &["piped.img.zst", "blocks.XZ"].map(str::to_owned)].concat();
+    let mut targets = [
+        (&[][..], "out.qcow2"),
+        (&["-o", "preallocation=falloc"], "out.qcow2"),
+        (&["-c"], "out.qcow2"),
+        (&[], "out.vdi"),
+        (&["-c", "-o", "compression_type=zstd,extended_l2=on"], "out.qcow2"),
+        (&["-O", "vmdk", "-o", "subformat=streamOptimized"], "out.vmdk"),
+    ]
+    .into_iter()
+    .cycle();
+    let digest = image(&yard, ["convert", "-q", "--digest", "whole.img", "digest.img"]).succeeded().stdout;
+    for name in names {
+        let said = image(&yard, ["convert", "-q", "--digest", &name, "out.img"]).succeeded().stdout;
+        assert_eq!(said, digest, "{name}");
+        assert!(fs::read(yard.path("out.img")).unwrap() == whole, "{name}");
+        assert!(allocated_bytes(&yard.path("out.img")) < 4 << 20, "{name}: zeros take room");
+        for (options, target) in targets.by_ref().take(3) {
+            let words = [&["convert"][..], options, &[&name, target]].concat();
+            image(&yard, words).succeeded();
+            qemu_img(&yard, &format!("compare -f raw whole.img {target}"));
+            if target.ends_with("qcow2") {
+                qemu_img(&yard, &format!("check {target}"));
+            }
+        }
+        image(&yard, ["convert", "-S", "0", "-m", "3", &name, "full.img"]).succeeded();
+        assert!(fs::read(yard.path("full.img")).unwrap() == whole, "{name}");
+        image(&yard, ["convert", &name, &name, "twice.img"]).succeeded();
+        assert!(fs::read(yard.path("twice.img")).unwrap() == [&whole[..], &whole].concat(), "{name}");
+    }
+    assert!(!yard.names().iter().any(|name| name.starts_with('.')), "{:?}", yard.names());
+}
+
+#[test]
+fn what_is_there_is_written_up_to_the_disks_end() {
+    let yard = Yard::new();
+    let whole = in_sectors(odd_disk(&yard));
+    for (program, _) in PROGRAMS {
+        let name = compress(&yard, program, &[], "disk.raw");
+        fs::write(yard.path("there.img"), vec![7; 24 << 20]).unwrap();
+        image(&yard, ["convert", "-n", &name, "there.img"]).succeeded();
+        let there = fs::read(yard.path("there.img")).unwrap();
+        assert!(there[..whole.len()] == whole && there[whole.len()..].iter().all(|&byte| byte == 7), "{name}");
+        fs::write(yard.path("there.img"), vec![7; 4 << 20]).unwrap();
+        image(&yard, ["convert", "-n", &name, "there.img"]).failed(1, &["there.img"]);
+    }
+}
+
+fn copy(yard: &Yard, words: &[&str]) -> Outcome {
+    run(blockyard().current_dir(yard.path("")).args(["copy", "--backend", support::backend()]).args(words))
+}
+
+#[test]
+fn copies_decompress_too() {
+    let yard = Yard::new();
+    let disk = odd_disk(&yard);
+    for (program, _) in PROGRAMS {
+        let name = compress(&yard, program, &[], "disk.raw");
+        copy(&yard, &[&name, "copy.img", "--queues", "4"]).succeeded();
+        assert!(fs::read(yard.path("copy.img")).unwrap() == disk, "{name}");
+        let cut_off = File::options().write(true).open(yard.path(&name)).unwrap();
+        cut_off.set_len(cut_off.metadata().unwrap().len() - 5).unwrap();
+        copy(&yard, &[&name, "cut.img"]).failed(1, &[&name, "cut off"]);
+        assert!(!yard.path("cut.img").exists());
+    }
+    compress_pipe(&yard, "zstd", &[], "disk.raw", "disk.zst");
+    qemu_img(&yard, "convert -f raw -O qcow2 disk.raw disk.qcow2");
+    let name = compress(&yard, "zstd", &[], "disk.qcow2");
+    copy(&yard, &[&name, "copy.img"]).succeeded();
+    assert!(fs::read(yard.path("copy.img")).unwrap() == in_sectors(disk));
+}
+
+#[test]
+fn images_in_compressed_files_are_unpacked_beside_the_result() {
+    let yard = Yard::new();
+    let whole = in_sectors(odd_disk(&yard));
+    for (format, ending) in [("qcow2", "qcow2"), ("vmdk", "vmdk"), ("vpc", "vhd"), ("vdi", "vdi")] {
+        let options = if format == "vpc" { "-o force_size=on " } else { "" };
+        qemu_img(&yard, &format!("convert -f raw -O {format} {options}disk.raw disk.{ending}"));
+        for (program, _) in PROGRAMS {
+            let name = compress(&yard, program, &[], &format!("disk.{ending}"));
+            image(&yard, ["convert", &name, "out.img"]).succeeded();
+            let out = fs::read(yard.path("out.img")).unwrap();
+            assert!(out[..whole.len()] == whole && out[whole.len()..].iter().all(|&byte| byte == 0), "{name}");
+            fs::rename(yard.path(&name), yard.path("disk")).unwrap();
+            let said = format!("{format}.{}", name.rsplit('.').next().unwrap());
+            image(&yard, ["convert", "-f", &said, "disk", "out.qcow2"]).succeeded();
+            qemu_img(&yard, "compare -f raw out.img out.qcow2");
+        }
+    }
+    // What an image refers to is as little its own to open as ever.
+    qemu_img(&yard, "create -q -f qcow2 -b disk.raw -F raw over.qcow2");
+    let name = compress(&yard, "xz", &[], "over.qcow2");
+    image(&yard, ["convert", &name, "out.img"]).failed(1, &["over.qcow2", "--allow-dir"]);
+    image(&yard, ["convert", "--allow-dir", ".", &name, "out.img"]).succeeded();
+    assert!(fs::read(yard.path("out.img")).unwrap() == whole);
+    image(&yard, ["convert", "--size-max", "64K", &name, "none.img"]).failed(1, &[&name, "--size-max"]);
+}
+
+#[test]
+fn several_streams_are_one_disk_and_what_else_follows_is_an_error() {
+    let yard = Yard::new();
+    let parts = [random_bytes(700_000, 3), vec![0; 3 << 20], random_bytes(512 * 9, 4)];
+    let whole = in_sectors(parts.concat());
+    for (program, _) in PROGRAMS {
+        let compressed = parts.each_ref().map(|part| {
+            fs::write(yard.path("part"), part).unwrap();
+            fs::read(yard.path(&compress(&yard, program, &[], "part"))).unwrap()
+        });
+        let name = format!("parts.{}", ending(program));
+        let convert = |bytes: &[u8]| {
+            fs::write(yard.path(&name), bytes).unwrap();
+            image(&yard, ["convert", &name, "out.img"])
+        };
+        let all = compressed.concat();
+        convert(&all).succeeded();
+        assert!(fs::read(yard.path("out.img")).unwrap() == whole, "{program}");
+        fs::remove_file(yard.path("out.img")).unwrap();
+        let padded = [&all[..], &[0; 512]].concat();
+        match program {
+            "zstd" => drop(convert(&padded).failed(1, &[&name])),
+            _ => {
+                convert(&padded).succeeded();
+                assert!(fs::read(yard.path("out.img")).unwrap() == whole, "{program}");
+                fs::remove_file(yard.path("out.img")).unwrap();
+            }
+        }
+        if program == "xz" {
+            convert(&[&all[..], &[0; 5]].concat()).failed(1, &[&name]);
+            let between = [&compressed[0][..], &[0; 8], &compressed[1], &[0; 4], &compressed[2]].concat();
+            convert(&between).succeeded();
+            assert!(fs::read(yard.path("out.img")).unwrap() == whole);
+            fs::remove_file(yard.path("out.img")).unwrap();
+        }
+        for behind in [&b"x"[..], b"\0x", b"\x1f\x8b", &random_bytes(1000, 5), &all[..all.len() / 2]] {
+            convert(&[&all[..], behind].concat()).failed(1, &[&name]);
+        }
+        assert!(!yard.path("out.img").exists(), "{program}");
+    }
+}
+
+#[test]
+fn what_is_damaged_leaves_no_result() {
+    let yard = Yard::new();
+    fs::write(yard.path("disk.raw"), [random_bytes(20_000, 6), vec![0; 40_000], random_bytes(20_000, 7)].concat())
+        .unwrap();
+    for (program, _) in PROGRAMS {
+        let options = if program == "zstd" { &["--check"][..] } else { &[] };
+        let name = compress(&yard, program, options, "disk.raw");
+        let bytes = fs::read(yard.path(&name)).unwrap();
+        let convert = |bytes: &[u8]| {
+            fs::write(yard.path(&name), bytes).unwrap();
+            image(&yard, ["convert", &name, "out.img"])
+        };
+        for length in [bytes.len() - 1, bytes.len() - 9, bytes.len() - 20, bytes.len() / 2, 40, 12] {
+            convert(&bytes[..length]).failed(1, &[&name, "cut off"]);
+        }
+        for (at, bit) in
+            [(12, 1), (bytes.len() / 3, 8), (bytes.len() / 2, 128), (bytes.len() - 3, 1), (bytes.len() - 7, 2)]
+        {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= bit;
+            // The name of the file that gzip keeps is nobody's business.
+            if program == "gzip" && at == 12 {
+                continue;
+            }
+            convert(&damaged).failed(1, &[&name]);
+        }
+        convert(&[]).failed(1, &[&name]);
+        convert(&bytes[..3]).failed(1, &[&name]);
+        assert!(!yard.path("out.img").exists(), "{program}");
+    }
+}
+
+#[test]
+fn bombs_and_large_windows_are_refused() {
+    let yard = Yard::new();
+    File::create(yard.path("bomb.raw")).unwrap().set_len(200 << 20).unwrap();
+    for (program, _) in PROGRAMS {
+        let name = compress(&yard, program, &["-1"], "bomb.raw");
+        image(&yard, ["convert", "--size-max", "100M", &name, "out.img"]).failed(1, &[&name, "--size-max"]);
+        image(&yard, ["convert", "--size-max", "100M", &name, "out.vdi"]).failed(1, &[&name, "--size-max"]);
+        image(&yard, ["convert", "--size-max", "200M", &name, "out.qcow2"]).succeeded();
+        assert!(["out.img", "out.vdi"].iter().all(|name| !yard.names().contains(*name)));
+    }
+    fs::write(yard.path("small"), random_bytes(5000, 8)).unwrap();
+    compress_pipe(&yard, "zstd", &["-1", "--long=27"], "small", "fits.zst");
+    compress_pipe(&yard, "zstd", &["-1", "--long=28"], "small", "wide.zst");
+    compress_pipe(&yard, "xz", &["--lzma2=dict=128MiB,mode=fast,mf=hc3"], "small", "fits.xz");
+    compress_pipe(&yard, "xz", &["--lzma2=dict=256MiB,mode=fast,mf=hc3"], "small", "wide.xz");
+    for ending in ["zst", "xz"] {
+        image(&yard, ["convert", &format!("fits.{ending}"), "out.img"]).succeeded();
+        image(&yard, ["convert", &format!("wide.{ending}"), "out.img"]).failed(1, &["wide", "128 MiB"]);
+    }
+}
+
+/// Who decompresses has a filter before it reads anything.
+#[test]
+fn what_decompresses_is_shut_in() {
+    let yard = Yard::new();
+    File::create(yard.path("zeros")).unwrap().set_len(64 << 20).unwrap();
+    let name = compress(&yard, "zstd", &[], "zeros");
+    let mut command = blockyard();
+    let input = File::open(yard.path(&name)).unwrap();
+    // It waits for who reads the pipe.
+    let mut child =
+        command.args(["decompress", "zst"]).stdin(input).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut first = [1; 4096];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
+    assert_eq!(first, [0; 4096]);
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
+    // Nobody reads any more.
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn names_and_contents_have_to_agree() {
+    let yard = Yard::new();
+    let disk = odd_disk(&yard);
+    let xz = compress(&yard, "xz", &[], "disk.raw");
+    for (name, contents) in [("not.xz", &disk[..]), ("not.raw.zst", &fs::read(yard.path(&xz)).unwrap())] {
+        fs::write(yard.path(name), contents).unwrap();
+        image(&yard, ["convert", name, "out.img"]).failed(1, &[name, "does not begin like"]);
+    }
+    fs::copy(yard.path(&xz), yard.path("disk.img")).unwrap();
+    image(&yard, ["convert", "disk.img", "out.img"]).failed(1, &["disk.img", "xz", "format=raw.xz"]);
+    image(&yard, ["convert", "-f", "raw.zst", "disk.img", "out.img"]).failed(1, &["disk.img", "zst"]);
+    image(&yard, ["convert", "-f", "raw.xz", "disk.img", "out.img"]).succeeded();
+    image(&yard, ["convert", "disk.img,format=raw.xz", "out.img"]).succeeded();
+    image(&yard, ["convert", "-f", "raw", "disk.img", "bytes.img"]).succeeded();
+    image(&yard, ["convert", "-f", "xz", "disk.img", "out.img"]).failed(2, &["raw.xz"]);
+    // What is in it is looked at, too, unless somebody says that it is raw.
+    qemu_img(&yard, "create -q -f qcow2 image.raw 1M");
+    qemu_img(&yard, "create -q -f vpc -o subformat=fixed fixed.raw 1M");
+    for name in ["image.raw", "fixed.raw"] {
+        let name = compress(&yard, "gzip", &[], name);
+        image(&yard, ["convert", &name, "none.img"]).failed(1, &[&name, "format="]);
+        image(&yard, ["convert", "-f", "raw.gz", &name, "some.img"]).succeeded();
+    }
+    assert!(!yard.path("none.img").exists());
+    fs::write(yard.path("disk.tar.gz"), fs::read(yard.path("image.raw.gz")).unwrap()).unwrap();
+    image(&yard, ["convert", "disk.tar.gz", "none.img"]).failed(1, &["disk.tar.gz", "tar"]);
+    // Everything else wants all of a disk, or writes to it.
+    for (words, status) in [
+        (&["map", "disk.raw.xz"][..], 1),
+        (&["measure", "-O", "qcow2", "disk.raw.xz"], 1),
+        (&["compare", "disk.raw.xz", "disk.raw"], 2),
+    ] {
+        image(&yard, words).failed(status, &["disk.raw.xz", "compressed", "image convert"]);
+    }
+    let said = image(&yard, ["info", "disk.raw.xz"]).succeeded().stdout;
+    assert!(said.contains("file format: xz") && said.contains("image convert"), "{said}");
+    for target in ["new.raw.xz", "new,format=raw.gz"] {
+        image(&yard, ["convert", "disk.raw", target]).failed(1, &["new"]);
+    }
+    image(&yard, ["convert", "disk.raw.xz,partition=1", "none.img"]).failed(1, &["disk.raw.xz", "partition="]);
+    image(&yard, ["convert", "disk.raw.xz,block-size=4096", "none.img"]).failed(1, &["disk.raw.xz", "block-size="]);
+    let digest = String::from_utf8(Command::new("sha256sum").arg(yard.path(&xz)).output().unwrap().stdout).unwrap();
+    image(&yard, ["convert", "--sha256", &digest[..64], &xz, "out.img"]).succeeded();
+    image(&yard, ["convert", "--sha256", &"0".repeat(64), &xz, "none.img"]).failed(1, &[&xz, &digest[..64]]);
+}
