@@ -61,7 +61,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("image info", &["blockyard image info --backing-chain vm.qcow2"]),
     ("image check", &["blockyard image check vm.qcow2"]),
-    ("image convert", &["blockyard image convert -p -c -O qcow2 disk.img vm.qcow2"]),
+    (
+        "image convert",
+        &["blockyard image convert -p -c -O qcow2 disk.img vm.qcow2", "blockyard image convert disk.raw.xz vm.qcow2"],
+    ),
     ("image commit", &["blockyard image commit --allow-dir . overlay.qcow2"]),
     ("image rebase", &["blockyard image rebase --allow-dir . -b base.qcow2 -F qcow2 overlay.qcow2"]),
     (
@@ -101,7 +104,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("image touch", &["blockyard image touch vm.qcow2 /.autorelabel"]),
     ("image fill", &["blockyard image fill vm.qcow2 0 1M /zeros"]),
     ("image edit", &["blockyard image edit vm.qcow2 /etc/fstab"]),
-    ("image dd", &["blockyard image dd vm.qcow2 if=/dev/sda of=first.bin bs=1M count=1"]),
+    (
+        "image dd",
+        &[
+            "blockyard image dd vm.qcow2 if=/dev/sda of=first.bin bs=1M count=1",
+            "blockyard image dd if=vm.qcow2 of=first.img bs=1M count=100",
+        ],
+    ),
+    ("image dd-disk", &["blockyard image dd -O qcow2 if=disk.img of=part.qcow2 bs=1M skip=1 count=100"]),
+    ("image bench", &["blockyard image bench -c 100000 -d 32 vm.qcow2"]),
     ("image run", &["blockyard image run vm.qcow2 /usr/bin/passwd -d root"]),
     ("image mkfs", &["blockyard image mkfs vm.qcow2 sda1 ext4 -L data"]),
     ("image fsck", &["blockyard image fsck -y vm.qcow2"]),

@@ -20,6 +20,7 @@ use file_commands::OnImageCommand;
 use own_commands::PROGRAM;
 pub use whole::NotComparable;
 use whole::WholeCommand;
+pub use whole::dd::own_words as own_dd_words;
 
 /// Make disk images, convert them, look into them and fill them, without root, mounts or KVM.
 ///

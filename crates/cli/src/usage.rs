@@ -3,6 +3,7 @@
 use crate::command_line::{Cli, Command, every_command};
 use crate::ending::end;
 use crate::examples;
+use crate::image::own_dd_words;
 use blockyard_block::FileFormat;
 use blockyard_block::specification::Format;
 use blockyard_command_line::clap_error::{name_what_is_not_utf8, text};
@@ -11,7 +12,6 @@ use blockyard_shell::{VerbLine, is_verb, verb_line};
 use clap::Parser;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use std::ffi::OsString;
 
 /// What the command line asks for.
 pub enum Asked {
@@ -26,7 +26,7 @@ pub enum Asked {
 /// # Errors
 /// The exit status, when all that there was to say has been said: help, or what is wrong.
 pub fn parse() -> Result<Asked, u8> {
-    let words: Vec<OsString> = std::env::args_os().collect();
+    let words = own_dd_words(std::env::args_os().collect());
     match Cli::try_parse_from(&words) {
         Ok(cli) => Ok(Asked::Command(Box::new(cli.command))),
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => match verb_line(&words) {

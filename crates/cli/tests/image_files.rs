@@ -2,6 +2,8 @@
 
 #[path = "image_files/bitmaps.rs"]
 mod bitmaps;
+#[path = "image_files/blocks.rs"]
+mod blocks;
 #[path = "image_files/compressed.rs"]
 mod compressed;
 #[path = "image_files/dirty.rs"]

@@ -5,6 +5,7 @@
 //! then confine itself before it runs the verb, which goes through tables that may be hostile. What needs no more than
 //! one call is [`blockyard_block`]'s own: checking a qcow2 image is [`Qcow2Check`](blockyard_block::Qcow2Check).
 
+pub mod bench;
 pub mod commit;
 pub mod compare;
 pub mod convert;

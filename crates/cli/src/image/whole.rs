@@ -2,6 +2,7 @@
 //! itself, shut in ([`shut_in`]).
 
 mod behind;
+mod bench;
 mod bitmap;
 mod block_map_report;
 mod check;
@@ -9,6 +10,7 @@ mod commit;
 mod compare;
 mod convert;
 pub mod create;
+pub mod dd;
 mod image_options;
 pub mod info;
 mod map;
@@ -40,6 +42,9 @@ pub enum WholeCommand {
     Map(map::MapArgs),
     Measure(measure::MeasureArgs),
     Compare(compare::CompareArgs),
+    #[command(hide = true, name = dd::COMMAND)]
+    Dd(dd::DdArgs),
+    Bench(bench::BenchArgs),
 }
 
 impl WholeCommand {
@@ -61,6 +66,8 @@ impl WholeCommand {
             Self::Map(args) => map::run(args),
             Self::Measure(args) => measure::run(args),
             Self::Compare(args) => compare::run(args),
+            Self::Dd(args) => dd::run(args),
+            Self::Bench(args) => bench::run(args),
         }
     }
 }

@@ -26,6 +26,9 @@ const STDOUT: &str = "stdout";
 ///
 /// FROM and TO are disks or partitions of the image (/dev/sda, sda1), files in it (image:/PATH), or files of the host
 /// (anything else; - for stdin and stdout). A device must not be mounted to be written.
+///
+/// Without IMAGE it is qemu-img's: blocks of the disk if=SRC make a new image of=DST, in the format that -O says
+/// (`blockyard image dd-disk --help`).
 #[derive(Args)]
 pub struct Dd {
     /// KEY=VALUE, as dd has them.
