@@ -41,14 +41,17 @@ const LOOKS: &str = "BLOCKYARD_ATTACH_AS";
 const AIO_MAX: &str = "BLOCKYARD_ATTACH_AIO_MAX";
 /// POSIX AIO requests of a process on a disk under way, at most (`crates/posix/src/aio.rs`).
 pub const REQUESTS_MAX: u32 = 1024;
-/// A page of a disk that nobody else changes, its first bytes, and where its numbers are: changes begun and ended,
-/// whether several processes use it, and failed writes of which they were told (`crates/posix/src/writers.rs`).
+/// A page of a disk, its first bytes, if nobody else changes it and otherwise, and where its numbers are: changes begun
+/// and ended, whether several processes use it, failed writes of which they were told, and system calls
+/// (`crates/posix/src/writers.rs`).
 const PAGE_BYTES: u64 = 4096;
 const ALONE: &[u8] = b"by-alone";
+const OTHERS: &[u8] = b"by-other";
 const BEGUN_AT: u64 = 8;
 const ENDED_AT: u64 = 16;
 const SHARED_AT: u64 = 24;
 const TOLD_AT: u64 = 32;
+const CALLS_AT: u64 = 40;
 /// Disks at most.
 pub const DISKS_MAX: usize = 64;
 /// Queues of each process: as many of its threads transfer at a time.
@@ -132,6 +135,8 @@ struct Sessions {
     ended: Mutex<SessionStatistics>,
     /// What its processes share, if nobody else changes it.
     page: Option<Page>,
+    /// The same, whoever does.
+    calls: Page,
     /// Another process serves it.
     is_elsewhere: bool,
 }
@@ -140,10 +145,16 @@ struct Sessions {
 struct Page(File);
 
 impl Page {
-    fn new(file: File) -> std::io::Result<Self> {
+    fn new(file: File, is_alone: bool) -> std::io::Result<Self> {
         file.set_len(PAGE_BYTES)?;
-        file.write_all_at(ALONE, 0)?;
+        file.write_all_at(if is_alone { ALONE } else { OTHERS }, 0)?;
         Ok(Self(file))
+    }
+
+    fn number(&self, at: u64) -> std::io::Result<u64> {
+        let mut number = [0; 8];
+        self.0.read_exact_at(&mut number, at)?;
+        Ok(u64::from_ne_bytes(number))
     }
 
     /// Says that several processes use the disk, or one.
@@ -153,9 +164,7 @@ impl Page {
 
     /// Failed writes of which programs were told.
     fn told(&self) -> std::io::Result<u64> {
-        let mut told = [0; 8];
-        self.0.read_exact_at(&mut told, TOLD_AT)?;
-        Ok(u64::from_ne_bytes(told))
+        self.number(TOLD_AT)
     }
 
     /// Nobody uses the disk: whoever was killed in the middle of a change changes nothing any more.
@@ -279,9 +288,11 @@ impl Attachment {
             // it (crates/posix/src/writers.rs).
             File::create_new(socket.with_extension("flock")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
-            let page = is_alone.then(|| Page::new(shared)).transpose().context("making a file")?;
+            let page = |file: File| Page::new(file, is_alone).context("making a file");
+            let calls = page(shared.try_clone().context("making a file")?)?;
+            let page = is_alone.then(|| page(shared)).transpose()?;
             let (running, ended) = Default::default();
-            let of_disk = Arc::new(Sessions { name: name.clone(), running, ended, page, is_elsewhere });
+            let of_disk = Arc::new(Sessions { name: name.clone(), running, ended, page, calls, is_elsewhere });
             sessions.push(Arc::clone(&of_disk));
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
@@ -318,6 +329,13 @@ impl Attachment {
         let mut all = SessionStatistics::default();
         self.sessions.iter().for_each(|sessions| all.add(&sessions.statistics()));
         all
+    }
+
+    /// System calls that programs have made to have their requests heard, and to wait for their ends. What a program
+    /// writes there is not judged.
+    pub fn calls(&self) -> u64 {
+        let calls = self.sessions.iter().filter_map(|sessions| sessions.calls.number(CALLS_AT).ok());
+        calls.fold(0, u64::saturating_add)
     }
 
     /// Writes that failed without any program's knowing it, once all is done ([`settle`](Self::settle)).

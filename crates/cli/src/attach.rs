@@ -48,7 +48,7 @@ pub struct AttachArgs {
     /// POSIX AIO requests that each process may have under way, from 1 to 1024; one more is refused (EAGAIN).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(REQUESTS_MAX)))]
     aio_max: Option<u32>,
-    /// Print requests, bytes and doorbells at the end.
+    /// Print requests, bytes, doorbells and system calls at the end.
     #[arg(long)]
     stats: bool,
     /// Directory whose files an image may refer to; may be given more than once.
@@ -217,13 +217,15 @@ fn tell_statistics(attachment: &Attachment) {
     let counts = attachment.statistics().counts;
     let (read, written) = (size::human(counts.bytes_read), size::human(counts.bytes_written));
     terminal::tell(&format!(
-        "{} reads ({read}), {} writes ({written}), {} flushes, {} discards, {} doorbells, {} interrupts, {} errors",
+        "{} reads ({read}), {} writes ({written}), {} flushes, {} discards, {} doorbells, {} interrupts, {} system \
+         calls, {} errors",
         counts.reads,
         counts.writes,
         counts.flushes,
         counts.discards + counts.write_zeroes,
         counts.doorbells,
         counts.interrupts,
+        attachment.calls(),
         counts.errors
     ));
 }

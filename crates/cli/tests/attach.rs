@@ -1004,6 +1004,11 @@ fn the_exit_status_is_the_programs() {
     let statistics =
         run(blockyard().arg("attach").arg(&disk).args([NAME, "--stats", "--", "cmp", NAME]).arg(&disk)).succeeded();
     assert!(statistics.stderr.contains("reads (8.00 MiB), 0 writes (0 bytes)"), "{}", statistics.stderr);
+    let count = |what: &str| {
+        let before = statistics.stderr.split(what).next().unwrap();
+        before.trim_end().rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    assert!(count("system calls") >= count("doorbells"), "{}", statistics.stderr);
     // What somebody sends to it alone goes to the program.
     let mut command = on_disk(&disk, ["sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.1; done"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();

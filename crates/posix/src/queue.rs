@@ -6,7 +6,7 @@ use crate::errno::Errno;
 use crate::setup::Inside;
 use crate::transfer::is_lost;
 use crate::users::Users;
-use crate::writers::{Change, Writers};
+use crate::writers::{self, Change, Writers};
 use blockyard_block::limits::REQUEST_BYTES_MAX;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Completion, Geometry, MemoryMap, Operation, Queue, Request, Segment, explain};
@@ -38,10 +38,12 @@ impl QueuedDisk {
         let specification: DiskSpecification =
             disk.parse().map_err(|error| Refusal { errno: Errno(libc::EINVAL), reason: explain(&error) })?;
         let _inside = Inside::enter();
-        let options = OpenOptions { read_only, is_guest: true, ..OpenOptions::default() };
+        let locks = locks_of(disk);
+        let calls = writers::calls_of(locks.as_ref());
+        let options = OpenOptions { read_only, is_guest: true, calls, ..OpenOptions::default() };
         let opened = without_signals(|| open_disk(&specification, &options))
             .map_err(|error| Refusal { errno: errno_beneath(&error), reason: explain(&error) })?;
-        let writers = Writers::of(locks_of(disk).as_ref());
+        let writers = Writers::of(locks.as_ref());
         let entered = users_of(disk, writers).and_then(|users| {
             users.as_ref().map_or(Ok(()), Users::enter)?;
             Ok(users)

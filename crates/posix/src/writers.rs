@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What whoever serves the disk has put there if nobody else changes it (`crates/attach/src/lib.rs`).
 const MAGIC: u64 = u64::from_le_bytes(*b"by-alone");
+/// And what it has put there otherwise.
+const OTHERS: u64 = u64::from_le_bytes(*b"by-other");
 const PAGE_BYTES: usize = 4096;
 
 #[repr(C)]
@@ -24,6 +26,28 @@ struct Page {
     shared: AtomicU64,
     /// Writes that failed, and of which programs were told so.
     told: AtomicU64,
+    /// System calls that waking and waiting took, whoever else changes the disk.
+    calls: AtomicU64,
+}
+
+impl Page {
+    /// That of a disk, as the file beside its socket has it.
+    fn of(file: &File) -> Option<&'static Self> {
+        if !file.metadata().is_ok_and(|metadata| metadata.len() >= PAGE_BYTES as u64) {
+            return None;
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping where there is none.
+        let page = unsafe { mmap(null_mut(), PAGE_BYTES, protection, MapFlags::SHARED, file, 0) };
+        // SAFETY: it stays mapped, and all of it is atomic.
+        unsafe { page.ok()?.cast::<Self>().as_ref() }
+    }
+}
+
+/// Where system calls for a disk are counted.
+pub(crate) fn calls_of(file: Option<&File>) -> Option<&'static AtomicU64> {
+    let page = file.and_then(Page::of)?;
+    matches!(page.magic.load(Ordering::Acquire), MAGIC | OTHERS).then_some(&page.calls)
 }
 
 /// Those of a disk. Without a page: there may be others, of whom nothing is known.
@@ -37,13 +61,7 @@ pub(crate) struct Change(Writers);
 impl Writers {
     /// As the disk's file beside its socket has them.
     pub(crate) fn of(file: Option<&File>) -> Self {
-        let page = file.filter(|file| file.metadata().is_ok_and(|metadata| metadata.len() >= PAGE_BYTES as u64));
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping where there is none.
-        let mapped = page.map(|file| unsafe { mmap(null_mut(), PAGE_BYTES, protection, MapFlags::SHARED, file, 0) });
-        // SAFETY: it stays mapped, and all of it is atomic.
-        let page = mapped.and_then(Result::ok).and_then(|page| unsafe { page.cast::<Page>().as_ref() });
-        Self(page.filter(|page| page.magic.load(Ordering::Acquire) == MAGIC))
+        Self(file.and_then(Page::of).filter(|page| page.magic.load(Ordering::Acquire) == MAGIC))
     }
 
     /// Whether those of this process are the only ones.

@@ -10,6 +10,7 @@ use blockyard_block::{
 use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,8 @@ pub struct OpenOptions<'a> {
     pub busy: Duration,
     /// [`SessionOptions::is_guest`] of a session that is about to be.
     pub is_guest: bool,
+    /// [`SessionOptions::calls`] of a session that is about to be.
+    pub calls: Option<&'static AtomicU64>,
     /// Every byte is read or written once, from one end to the other.
     pub streams: bool,
     /// Says [`SessionOptions::ending`] of a session that is about to be.
@@ -67,6 +70,7 @@ impl Default for OpenOptions<'_> {
             reconnect: RECONNECT,
             busy: SERVER_BUSY,
             is_guest: false,
+            calls: None,
             streams: false,
             ending: &|| None,
             remark: &|_| {},
@@ -228,9 +232,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 fn connect(session: &SessionSpecification, options: &OpenOptions<'_>) -> Result<SessionDisk, OpenError> {
     let io_buffer_bytes = session.io_buffer_bytes.or(options.has_secrets.then_some(IO_BUFFER_BYTES));
-    let OpenOptions { reconnect, busy, is_guest, .. } = *options;
+    let OpenOptions { reconnect, busy, is_guest, calls, .. } = *options;
     let ending = (options.ending)();
-    let options = SessionOptions { io_buffer_bytes, reconnect, ending, is_guest, ..SessionOptions::default() };
+    let options = SessionOptions { io_buffer_bytes, reconnect, ending, is_guest, calls, ..SessionOptions::default() };
     let (start, mut pause) = (Instant::now(), RETRY_PAUSE);
     loop {
         match SessionDisk::connect(&session.path, &options) {

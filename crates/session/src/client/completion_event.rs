@@ -56,11 +56,14 @@ impl CompletionEvent {
         }
     }
 
-    /// Makes the event unreadable, if it may be readable. What came before must be looked for after this.
-    pub(super) fn take(&self, event: &EventFd) {
-        if self.rung.replace(false) {
+    /// Makes the event unreadable, if it may be readable: whether it may have been. What came before must be looked for
+    /// after this.
+    pub(super) fn take(&self, event: &EventFd) -> bool {
+        let may_be_readable = self.rung.replace(false);
+        if may_be_readable {
             event.take();
         }
+        may_be_readable
     }
 
     /// Makes the event readable.

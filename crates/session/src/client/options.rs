@@ -5,6 +5,7 @@ use blockyard_block::EventFd;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How a session is held.
@@ -26,6 +27,8 @@ pub struct SessionOptions {
     /// open files there. Then each is looked at before it is used, the session ends where one is gone, and no queue
     /// sleeps for long at a time.
     pub is_guest: bool,
+    /// Counts the system calls by which queues wake the server, and wait for it.
+    pub calls: Option<&'static AtomicU64>,
     /// Longest time that a wait looks at the virtqueue before it sleeps. It sleeps at once where looking has not paid
     /// lately, and always where the process has one CPU only. Zero: always.
     pub poll: Duration,
@@ -44,6 +47,7 @@ impl Default for SessionOptions {
             patience: Duration::from_secs(5),
             ending: None,
             is_guest: false,
+            calls: None,
             poll: Duration::from_micros(50),
         }
     }
@@ -53,6 +57,17 @@ impl SessionOptions {
     /// An event of the session's.
     pub(super) fn new_event(&self) -> io::Result<EventFd> {
         if self.is_guest { EventFd::guarded() } else { EventFd::new() }
+    }
+
+    /// Counts a use of an event of the session's.
+    pub(super) fn count_use(&self) {
+        self.count_calls(1 + u64::from(self.is_guest));
+    }
+
+    pub(super) fn count_calls(&self, calls: u64) {
+        if let Some(counter) = self.calls {
+            counter.fetch_add(calls, Ordering::Relaxed);
+        }
     }
 
     /// Whether this process is asked to end.

@@ -81,7 +81,9 @@ impl SessionQueue {
 
     /// Asks the server to ring after `count` completions. Whether something came meanwhile.
     fn ask(&self, count: u16) -> bool {
-        self.event.take(&self.vring.call);
+        if self.event.take(&self.vring.call) {
+            self.keeper.link.options.count_use();
+        }
         self.event.asked.set(if count > 1 { Asked::Later } else { Asked::Next });
         let came = !self.broken && self.transfers.ring.enable_interrupt_after(count);
         came || self.is_ready()
@@ -90,6 +92,7 @@ impl SessionQueue {
     /// Tells the server that there is something for it.
     fn kick(&mut self) {
         self.closed |= self.kick.try_ring().is_err();
+        self.keeper.link.options.count_use();
     }
 
     /// Hears what happened to the session.
@@ -166,6 +169,7 @@ impl SessionQueue {
                 return Ok(Woken::Own);
             }
             let first = left.map_or(COALESCE_TIME, |left| left.min(COALESCE_TIME));
+            self.keeper.link.options.count_calls(1);
             match wait_readable(Some(self.vring.call.as_fd()), events, Some(first))? {
                 Woken::Late => {}
                 woken => return Ok(woken),
@@ -179,6 +183,7 @@ impl SessionQueue {
         if self.keeper.link.options.is_guest {
             left = Some(left.map_or(GUEST_LOOK, |left| left.min(GUEST_LOOK)));
         }
+        self.keeper.link.options.count_calls(1);
         wait_readable(Some(self.vring.call.as_fd()), events, left)
     }
 
