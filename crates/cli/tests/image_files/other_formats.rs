@@ -6,7 +6,7 @@ use super::*;
 /// What qemu-img makes of each format: its options, and the ending of names.
 const FORMATS: [(&str, &str); 2] = [("-f qcow", "qcow"), ("-f vmdk", "img")];
 
-/// The same of formats that are only read, each with the word that qemu-img has for it.
+/// The same of formats that are read, each with the word that qemu-img has for it.
 const READ: [(&str, &str, &str); 10] = [
     ("vdi", "", "vdi"),
     ("vdi", " -o static=on", "VDI"),
@@ -51,7 +51,7 @@ fn images_of_other_hypervisors_are_read_as_disks() {
         image(&yard, ["measure", "-O", "raw", &name]).succeeded();
         // An overlay takes what is written.
         image(&yard, ["convert", "-n", "raw.img", &format!("{name},snapshot")]).succeeded();
-        // Nothing writes to it, under whatever name.
+        // Nothing writes to one that is only read, nor to any under another name.
         fs::copy(yard.path(&name), yard.path("b.img")).unwrap();
         for (name, said) in [(name.as_str(), "only read"), ("b.img", "its name does not say so")] {
             let refusals: [&[&str]; 6] = [
@@ -63,6 +63,13 @@ fn images_of_other_hypervisors_are_read_as_disks() {
                 &["copy", "-n", "raw.img", name],
             ];
             for arguments in refusals {
+                // A VMDK with grains can be written to, but not as an image.
+                let said = match (word, name, arguments[1]) {
+                    ("vmdk", "a.vmdk" | "a.VMDK", "resize") => "only raw and qcow2 images are resized",
+                    ("vmdk", "a.vmdk" | "a.VMDK", "check") => "nothing in VMDKs is repaired",
+                    (_, "a.vmdk", _) => continue,
+                    _ => said,
+                };
                 run(blockyard().current_dir(yard.path("")).args(arguments)).failed(1, &[name, said]);
             }
             assert!(fs::read(yard.path(name)).unwrap() == before, "{name} has changed");
@@ -228,4 +235,21 @@ fn a_disk_that_boots_is_raw_whatever_its_first_bytes() {
     image(&yard, ["convert", "boots.img", "out.qcow2"]).succeeded();
     fs::write(yard.path("packed.img"), &disk[..510]).unwrap();
     image(&yard, ["convert", "packed.img", "out.qcow2"]).failed(1, &["packed.img", "gzip", "decompress"]);
+}
+
+/// Of a VMDK with grains, what writes to a disk does so in place, and what writes to an image says that it cannot.
+#[test]
+fn vmdks_are_written_to_in_place() {
+    let yard = Yard::new();
+    yard.random("raw.img", 3 << 20, 1);
+    qemu_img(&yard, "create -q -f vmdk base.vmdk 8M");
+    qemu_img(&yard, "create -q -f vmdk -F vmdk -b base.vmdk top.vmdk");
+    image(&yard, ["convert", "-n", "raw.img", "top.vmdk", "--allow-dir", "."]).succeeded();
+    qemu_img(&yard, "compare -f raw -F vmdk raw.img top.vmdk");
+    image(&yard, ["check", "top.vmdk", "--allow-dir", "."]).succeeded();
+    run(blockyard().current_dir(yard.path("")).args(["copy", "raw.img", "base.vmdk"])).succeeded();
+    qemu_img(&yard, "compare -f raw -F vmdk raw.img base.vmdk");
+    image(&yard, ["check", "top.vmdk", "--allow-dir", "."]).failed(1, &["top.vmdk", "its id differs"]);
+    image(&yard, ["resize", "base.vmdk", "80M"]).failed(1, &["base.vmdk", "only raw and qcow2 images are resized"]);
+    image(&yard, ["check", "-r", "all", "base.vmdk"]).failed(1, &["base.vmdk", "nothing in VMDKs is repaired"]);
 }

@@ -5,7 +5,9 @@ use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::size::set_length;
 use blockyard_block::specification::Format;
-use blockyard_block::{AllowedDirectories, KeyFile, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown};
+use blockyard_block::{
+    AllowedDirectories, BlockMapFormat, KeyFile, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown,
+};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -96,7 +98,10 @@ impl<'a> Resize<'a> {
                 let allowed = AllowedDirectories::new(allow_dirs)?.with_key(key.clone());
                 Ok(Qcow2Disk::resize(file, sizes.end, preallocation, &allowed)?)
             }
-            Format::Luks | Format::BlockMap(_) | Format::Ova => {
+            Format::Luks | Format::BlockMap(BlockMapFormat::Vmdk) => {
+                refuse!("{}: only raw and qcow2 images are resized, and this is {}", shown(file.path()), format.name())
+            }
+            Format::BlockMap(_) | Format::Ova => {
                 refuse!("{}: {} images are only read", shown(file.path()), format.name())
             }
         }

@@ -69,6 +69,10 @@ impl KeyFile {
         let passphrase = read(file).map_err(unreadable)?;
         let too_long = NamedFileError::TooLong { what: WHAT, path: self.path.clone(), bytes_max: BYTES_MAX as u64 };
         let passphrase = passphrase.ok_or(too_long)?;
+        if passphrase.is_empty() {
+            let problem = "is empty: write the passphrase to it, without a line end behind it".to_owned();
+            return Err(KeyFileError::NotSecret { path: self.path.clone(), problem });
+        }
         Ok(self.passphrase.get_or_init(|| passphrase))
     }
 
@@ -138,7 +142,7 @@ mod tests {
     #[test]
     fn all_of_its_bytes_count_and_are_read_once() {
         let directory = tempfile::tempdir().unwrap();
-        for bytes in [&b"word\n"[..], b"", &[7; BYTES_USUAL], &[8; BYTES_MAX]] {
+        for bytes in [&b"word\n"[..], b"\n", &[7; BYTES_USUAL], &[8; BYTES_MAX]] {
             let key = KeyFile::new(file(directory.path(), bytes, 0o400));
             let clone = key.clone();
             assert!(key.passphrase().unwrap() == bytes);
@@ -148,6 +152,8 @@ mod tests {
         }
         let long = KeyFile::new(file(directory.path(), &[0; BYTES_MAX + 1], 0o600));
         assert!(long.passphrase().unwrap_err().to_string().contains("more than 8M bytes"));
+        let empty = KeyFile::new(file(directory.path(), b"", 0o600));
+        assert!(empty.passphrase().unwrap_err().to_string().contains("is empty"));
     }
 
     #[test]

@@ -119,6 +119,9 @@ fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, for
     // In a flat VMDK, there is nothing to repair.
     let is_flat = format == BlockMapFormat::Vmdk && VmdkInfo::of(file).is_ok_and(|info| info.is_flat());
     if args.repair.is_some() && !is_flat {
+        if format == BlockMapFormat::Vmdk {
+            bail!("{}: nothing in VMDKs is repaired: convert what can be read of it", shown(file.path()));
+        }
         bail!("{}: {} images are only read, so nothing in them is repaired", shown(file.path()), format.name());
     }
     let options = FileOptions { read_only: true, ..FileOptions::default() };
