@@ -56,7 +56,8 @@ Commands:
                       and started again ROUNDS times (50), and verify the file, too
   reliability [PART [COUNT]]
                       Do with images all that the tests do a sample of, up to COUNT of what is counted: `crashes`, all
-                      crashes of short histories; and print what was done, and at which rate
+                      crashes of short histories; `twins`, scripts that we and QEMU carry out; and print what was done,
+                      and at which rate
   grounds [FILTER]    Run the tests of images and of User-Mode Linux on Debian 12, 13 and the next one, each with its own C library
                       and tools (as root: mmdebstrap makes small root directories below target/grounds, which are
                       kept), and print a table. With FILTER, only tests whose name contains it

@@ -15,12 +15,20 @@ struct Part {
     count: &'static str,
 }
 
-const PARTS: &[Part] = &[Part {
-    name: "crashes",
-    binary: &["--package", "blockyard-block", "--lib"],
-    test: "formats::qcow2::tests::crashes::no_crash_of_any_short_history_loses_what_was_flushed",
-    count: "BLOCKYARD_CRASH_STATES",
-}];
+const PARTS: &[Part] = &[
+    Part {
+        name: "crashes",
+        binary: &["--package", "blockyard-block", "--lib"],
+        test: "formats::qcow2::tests::crashes::no_crash_of_any_short_history_loses_what_was_flushed",
+        count: "BLOCKYARD_CRASH_STATES",
+    },
+    Part {
+        name: "twins",
+        binary: &["--package", "blockyard-block", "--lib"],
+        test: "formats::qcow2::tests::twins::twins_of_which_qemu_has_one_stay_twins_for_long",
+        count: "BLOCKYARD_TWINS",
+    },
+];
 
 /// Runs the part of that name, or all; with `count`, up to so many of what it counts.
 ///

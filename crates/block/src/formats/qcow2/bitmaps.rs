@@ -207,7 +207,8 @@ impl<'a> Bits<'a> {
     /// The first run of bytes of the disk, from one on, whose bits are set; it may go on in another.
     pub(super) fn next_run(&mut self, from: u64) -> io::Result<Option<Range<u64>>> {
         let per_cluster = self.cluster_bytes * 8;
-        let end_bit = self.size_bytes.div_ceil(1 << self.granularity_bits);
+        // Of a disk that ends in the middle of what a bit stands for, that one was found before.
+        let end_bit = if from < self.size_bytes { self.size_bytes.div_ceil(1 << self.granularity_bits) } else { 0 };
         let mut bit = from >> self.granularity_bits;
         while bit < end_bit {
             let index = bit / per_cluster;

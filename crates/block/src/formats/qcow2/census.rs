@@ -333,7 +333,7 @@ impl<'a> Census<'a> {
             if is_active {
                 self.judge_cluster(&reference, table)?;
             }
-            if !reference.is_used() {
+            if !reference.is_used() && reference.part != Part::External {
                 continue;
             }
             if is_active {
@@ -344,6 +344,9 @@ impl<'a> Census<'a> {
                 if !is_compressed {
                     next_contiguous = reference.offset_bytes.saturating_add(reference.length_bytes);
                 }
+            }
+            if reference.part == Part::External {
+                continue;
             }
             let how = match (is_compressed, is_active) {
                 (true, _) => COMPRESSED,

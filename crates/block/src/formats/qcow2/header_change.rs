@@ -2,7 +2,7 @@
 //!
 //! A power cut leaves it as it was or as it shall be: the backing file's name is made stable in a part of the first
 //! cluster that the old header does not use, and then one sector, which disks write whole, puts it in force. All else
-//! that changes is kept in that sector.
+//! that changes is kept in that sector; so is the name where there is no other part.
 
 use super::create::Qcow2Backing;
 use super::header::{
@@ -109,8 +109,10 @@ impl FirstCluster {
     /// # Errors
     /// When there is no room for what it is to say, or it cannot be written.
     pub(super) fn write(mut self, file: &ImageFile) -> io::Result<()> {
-        // In the only sector there is, the name has to fit, too.
-        let name_inside = if self.cluster_bytes == SECTOR_BYTES { self.name.len() } else { 0 };
+        // Where there is no room behind it, as in a cluster of one or two sectors, the name has to fit into it, too.
+        let has_room_behind =
+            self.name_stays || self.old.free_sector(self.name.len()) + self.name.len() <= self.cluster_bytes;
+        let name_inside = if has_room_behind { 0 } else { self.name.len() };
         let is_too_long =
             |this: &Self| this.header.len() + encoded(&this.extensions).len() + name_inside > SECTOR_BYTES;
         if is_too_long(&self) {

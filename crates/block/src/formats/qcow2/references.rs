@@ -18,6 +18,8 @@ pub(super) enum Part {
     L1Table,
     L2Table,
     Data,
+    /// A cluster of an external data file.
+    External,
     Compressed,
 }
 
@@ -39,9 +41,9 @@ impl Reference {
         self.entry & COPIED != 0
     }
 
-    /// Whether it leads anywhere.
+    /// Whether it leads anywhere in the image's own file.
     pub(super) fn is_used(&self) -> bool {
-        self.offset_bytes != 0 || !matches!(self.part, Part::L2Table | Part::Data)
+        self.part != Part::External && (self.offset_bytes != 0 || !matches!(self.part, Part::L2Table | Part::Data))
     }
 
     /// Whether it begins where it must.
@@ -96,7 +98,7 @@ pub(super) fn in_l1(file: &ImageFile, header: &Header, l1: Table) -> io::Result<
 }
 
 /// The clusters that the L2 table at an offset refers to; also entries that refer to none, at offset 0, but have bits
-/// that mean nothing. In an external data file there are none but compressed ones, which cannot be.
+/// that mean nothing.
 pub(super) fn in_l2(file: &ImageFile, header: &Header, table: u64) -> io::Result<impl Iterator<Item = Reference>> {
     let (cluster_bytes, layout) = (header.cluster_bytes(), Layout::of(header));
     // A file may have any number of tables that hold nothing and take no storage.
@@ -110,8 +112,10 @@ pub(super) fn in_l2(file: &ImageFile, header: &Header, table: u64) -> io::Result
             return Some(Reference { part: Part::Compressed, index, entry, offset_bytes, length_bytes });
         }
         let offset_bytes = entry & OFFSET_MASK;
-        let reference = Reference { part: Part::Data, index, entry, offset_bytes, length_bytes: cluster_bytes };
-        let says_something = offset_bytes != 0 || reference.has_reserved_bits();
-        (says_something && !layout.has_data_file).then_some(reference)
+        let part = if layout.has_data_file { Part::External } else { Part::Data };
+        let reference = Reference { part, index, entry, offset_bytes, length_bytes: cluster_bytes };
+        // In a data file a cluster can lie at its beginning.
+        let is_first = layout.has_data_file && reference.is_copied();
+        (offset_bytes != 0 || is_first || reference.has_reserved_bits()).then_some(reference)
     }))
 }

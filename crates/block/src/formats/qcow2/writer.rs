@@ -179,9 +179,17 @@ impl Qcow2Writer {
     }
 
     /// Takes room for compressed clusters of the disk, each (its offset on the disk, its compressed length): one after
-    /// the other in the file, from the offset that comes back.
-    pub fn place_compressed(&self, clusters: &[(u64, u32)]) -> u64 {
+    /// the other in the file, from the offset that comes back with how many these are: all of them, or one where no more
+    /// can share a cluster of the file than a narrow refcount says.
+    pub fn place_compressed(&self, clusters: &[(u64, u32)]) -> (u64, usize) {
         let mut layout = self.layout();
+        let clusters = match self.features.refcount_order {
+            4.. => clusters,
+            order => {
+                layout.leave_shared((1 << (1 << order)) - 1, self.cluster_bits);
+                &clusters[..clusters.len().min(1)]
+            }
+        };
         let length_bytes = clusters.iter().map(|&(_, length)| u64::from(length)).sum();
         let start = layout.take_bytes(length_bytes, self.cluster_bits);
         layout.reserve(&self.file, self.cluster_bits);
@@ -192,7 +200,7 @@ impl Qcow2Writer {
             self.enter(&mut layout, offset, [self.clusters.compressed_word(at, end), 0]);
             at = end;
         }
-        start
+        (start, clusters.len())
     }
 
     fn enter(&self, layout: &mut Layout, offset: u64, entry: [u64; 2]) {
@@ -368,6 +376,14 @@ impl Layout {
         }
         self.packed.start = end;
         start
+    }
+
+    /// Goes on in the next cluster of the file where the last one has so many compressed ones.
+    fn leave_shared(&mut self, most: u16, cluster_bits: u32) {
+        let last = (self.packed.start >> cluster_bits) as usize;
+        if self.sharers.get(last).is_some_and(|count| *count >= most) {
+            self.packed.start = ((last as u64 + 1) << cluster_bits).min(self.packed.end);
+        }
     }
 
     fn share(&mut self, clusters: std::ops::RangeInclusive<u64>) {

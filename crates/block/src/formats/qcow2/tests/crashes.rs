@@ -166,6 +166,13 @@ fn crash(cases: &[Case], bounds: Bounds) -> Seen {
     seen.into_inner().unwrap()
 }
 
+/// A directory in memory, where there is some: nothing here depends on a disk.
+pub(super) fn memory_directory() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    directory.unwrap()
+}
+
 /// Where one thread plays.
 struct Yard {
     directory: tempfile::TempDir,
@@ -175,10 +182,7 @@ struct Yard {
 
 impl Yard {
     fn new() -> Self {
-        // Memory, where there is some: nothing here depends on a disk.
-        let memory = Path::new("/dev/shm");
-        let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-        let directory = directory.unwrap();
+        let directory = memory_directory();
         std::fs::create_dir(directory.path().join("cut")).unwrap();
         Self { directory, shapes: Vec::new() }
     }
@@ -193,7 +197,10 @@ impl Yard {
                 self.shapes.push((*shape, super::cut_files::CutFiles::read(&files.all())));
             }
         }
-        let (recorded, steps, from) = Player::new(*shape, &files).play(history);
+        let (recorded, steps, from) = {
+            let _without = super::without_forks();
+            Player::new(*shape, &files).play(history)
+        };
         seen.lock().unwrap().histories += 1;
         let cut_files = Files::in_directory(&self.directory.path().join("cut"), *shape);
         let cuts = Cuts { shape: *shape, history, steps: &steps, recorded: &recorded, files: &cut_files, bounds };

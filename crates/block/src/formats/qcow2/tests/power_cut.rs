@@ -2,12 +2,13 @@
 //! that nobody uses, and when it is opened everything that was flushed is there.
 
 use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use super::output_of;
 use super::recorded_file::{Recorded, Recorder};
 use crate::{AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, Segment};
 use std::fs;
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const BLOCK: u64 = 512;
@@ -198,12 +199,6 @@ fn create(directory: &Path, origin: Origin, cluster_bytes: u32) -> PathBuf {
     Qcow2Disk::create(&directory.join("middle.qcow2"), &middle).unwrap();
     Qcow2Disk::create(&path, &Qcow2CreateOptions { backing: on("middle.qcow2", "qcow2"), ..options }).unwrap();
     path
-}
-
-fn output_of(command: &mut Command) -> Output {
-    command
-        .output()
-        .unwrap_or_else(|error| panic!("cannot run qemu-img ({error}): the Debian package qemu-utils has it"))
 }
 
 /// What hangs does so again when it is dropped.

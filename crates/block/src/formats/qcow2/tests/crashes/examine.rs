@@ -1,6 +1,7 @@
 //! What is asked of an image that a crash has left: it is in order, shows what it may, and can be written to.
 
 use super::super::super::{Qcow2Check, Qcow2Disk, Repair};
+use super::super::output_of;
 use super::contents;
 use super::model::Shown;
 use super::shape::{Files, SECTOR_BYTES, allowed};
@@ -40,7 +41,7 @@ pub(super) fn examine(files: &Files, expected: &[Shown], asks_qemu: bool) -> Res
 
 /// Writes to it; then all is in order, and nothing else has changed.
 fn write_to(image: &Path, (mut disk, snapshots): (Vec<u32>, Vec<Vec<u32>>)) -> Result<(), String> {
-    let options = FileOptions { engine: Engine::Sync, ..FileOptions::default() };
+    let options = FileOptions { engine: Engine::Sync, lock: false, ..FileOptions::default() };
     let opened = Qcow2Disk::open(image, &options, &allowed(image));
     let opened = opened.map_err(|error| format!("it cannot be opened to be written to: {error}"))?;
     let places = [0, disk.len() / 3, disk.len() - 1];
@@ -85,9 +86,8 @@ fn agree(path: &Path, found: (u64, u64)) -> Result<(), String> {
     let mut check = Command::new("qemu-img");
     // Where QEMU looks for a data file.
     check.current_dir(path.parent().unwrap());
-    // -U: whoever forks at this moment, as other tests do, holds a lock for as long as the child takes to begin.
-    let output = check.args(["check", "-U", "-f", "qcow2", "--output=json"]).arg(path).output();
-    let output = output.expect("qemu-img, of the Debian package qemu-utils");
+    // -U: whoever forks at this moment, as other tests do, holds locks for as long as the child takes to begin.
+    let output = output_of(check.args(["check", "-U", "-f", "qcow2", "--output=json"]).arg(path));
     let said: serde_json::Value = serde_json::from_slice(&output.stdout)
         .map_err(|_| format!("qemu-img check: {}", String::from_utf8_lossy(&output.stderr)))?;
     let count = |name: &str| said[name].as_u64().unwrap_or(0);

@@ -1,6 +1,7 @@
 //! The images whose crashes are looked at: each is based on another image, and has data of its own here and there.
 
 use super::super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features};
+use super::super::output_of;
 use super::contents;
 use crate::{AllowedDirectories, FileOptions, write_bytes};
 use std::fs;
@@ -83,8 +84,7 @@ impl Shape {
         let mut create = Command::new("qemu-img");
         create.current_dir(&files.directory).args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", "base.qcow2"]);
         create.args(["-o", &options]).arg(files.image());
-        let status = create.status().expect("qemu-img, of the Debian package qemu-utils");
-        assert!(status.success(), "{create:?}");
+        assert!(output_of(&mut create).status.success(), "{create:?}");
     }
 
     fn write(self, path: &Path, label: u32, clusters: Range<u64>) {

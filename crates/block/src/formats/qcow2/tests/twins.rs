@@ -1,0 +1,263 @@
+//! Twins: two images that are made alike, to one of which we do what QEMU's tools do to the other.
+//!
+//! Each script is drawn by chance from its number: options, what is behind the image, and twenty steps. Afterwards the
+//! twins hold the same, in the same clusters as far as these have data, and say the same of themselves. What may differ
+//! is [`compare::REFUSED`] and [`compare::DIFFERENT`].
+
+mod compare;
+mod ours;
+mod script;
+mod theirs;
+
+use compare::{Difference, REFUSED, REFUSED_BY_THEM, compare, difference, is_allowed, same_behind};
+use ours::Ours;
+use script::{Behind, BitmapChange, Making, SnapshotChange, Step};
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+use theirs::Theirs;
+
+const STEPS: usize = 20;
+const SIZE_MAX: u64 = 4 << 20;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn one_of(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// What is known of both.
+struct Twins {
+    size: u64,
+    making: Making,
+    /// By sector: it need not be the same, for one of [`compare::DIFFERENT`].
+    vague: Vec<bool>,
+    /// The same of each snapshot.
+    snapshots: Vec<(String, Vec<bool>)>,
+    bitmaps: Vec<String>,
+    /// Something vague was committed.
+    is_vague_behind: bool,
+    /// Since it was made by a conversion, if it was.
+    is_rebased: bool,
+    is_resized: bool,
+    is_based: bool,
+}
+
+impl Twins {
+    /// What a step that both carried out makes of it.
+    fn did(&mut self, step: &Step) {
+        let mut mark = |offset: u64, length: u64, is_vague: bool| {
+            self.vague[(offset / 512) as usize..((offset + length) / 512) as usize].fill(is_vague);
+        };
+        match step {
+            Step::Write { offset, length, .. } | Step::Zero { offset, length, .. } => mark(*offset, *length, false),
+            Step::Discard { offset, length } => mark(*offset, *length, difference(Difference::Discarded)),
+            Step::Resize { size } => {
+                let tail = self.size.next_multiple_of(1 << self.making.cluster_bits).min(*size);
+                let old = self.size.min(*size);
+                self.vague.resize((size / 512) as usize, false);
+                self.vague[(old / 512) as usize..(tail.max(old) / 512) as usize]
+                    .fill(difference(Difference::GrownTail));
+                (self.size, self.is_resized) = (*size, true);
+            }
+            Step::Snapshot { change, name } => {
+                let found = self.snapshots.iter().position(|(other, _)| other == name);
+                match (change, found) {
+                    (SnapshotChange::Make, _) => self.snapshots.push((name.clone(), self.vague.clone())),
+                    (SnapshotChange::Remove, Some(found)) => drop(self.snapshots.remove(found)),
+                    (_, Some(found)) => {
+                        self.vague = self.snapshots[found].1.clone();
+                        self.size = self.vague.len() as u64 * 512;
+                    }
+                    (_, None) => {}
+                }
+            }
+            Step::Bitmap { change: BitmapChange::Add { .. }, name } => self.bitmaps.push(name.clone()),
+            Step::Bitmap { change: BitmapChange::Remove, name } => self.bitmaps.retain(|other| other != name),
+            Step::Commit => self.is_vague_behind |= self.vague.contains(&true),
+            Step::Convert { making, .. } => {
+                self.making = *making;
+                (self.is_rebased, self.is_resized, self.is_based) = (false, false, false);
+                self.snapshots.clear();
+                self.bitmaps.clear();
+            }
+            Step::Rebase { name } => (self.is_rebased, self.is_based) = (true, !name.is_empty()),
+            Step::Bitmap { .. } => {}
+        }
+    }
+}
+
+/// Makes both, and does to both what the number says.
+fn tell(number: u64, directory: &Path) -> Result<(), String> {
+    let random = &mut Random(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let directories = ["ours", "theirs"].map(|name| directory.join(name));
+    directories.iter().for_each(|directory| {
+        let _ = fs::remove_dir_all(directory);
+        fs::create_dir(directory).unwrap();
+    });
+    let (ours, theirs) = (Ours::of(&directories[0]), Theirs::of(&directories[1]));
+    let mut twins = made(random, &ours, &theirs);
+    let mut done: Vec<Step> = Vec::new();
+    let mut requests: Vec<Step> = Vec::new();
+    let told = (|| {
+        for _ in 0..STEPS {
+            let names: Vec<_> = twins.snapshots.iter().map(|(name, _)| name.clone()).collect();
+            let step = Step::drawn(random, twins.size, &names, &twins.bitmaps);
+            done.push(step.clone());
+            if step.is_request() {
+                twins.did(&step);
+                requests.push(step);
+                continue;
+            }
+            both_perform(&ours, &theirs, &mut requests)?;
+            command(&mut twins, &ours, &theirs, &step)?;
+        }
+        both_perform(&ours, &theirs, &mut requests)?;
+        same_behind(&twins, &ours, &theirs)?;
+        compare(&twins, &ours, &theirs)
+    })();
+    told.map_err(|problem: String| format!("script {number}, {:?}: {problem}\n{done:#?}", twins.making))
+}
+
+fn both_perform(ours: &Ours, theirs: &Theirs, requests: &mut Vec<Step>) -> Result<(), String> {
+    if requests.is_empty() {
+        return Ok(());
+    }
+    let steps = std::mem::take(requests);
+    ours.perform(&steps).map_err(|error| format!("our twin, {steps:?}: {error}"))?;
+    theirs.perform(&steps).map_err(|error| format!("their twin, {steps:?}: {error}"))
+}
+
+fn command(twins: &mut Twins, ours: &Ours, theirs: &Theirs, step: &Step) -> Result<(), String> {
+    let is_first_backing = twins.making.version == 2 && !twins.is_based && matches!(step, Step::Rebase { .. });
+    if is_first_backing && difference(Difference::FirstBacking) {
+        return Ok(());
+    }
+    let before = fs::read(&ours.image).unwrap();
+    let mine = ours.command(step).map_err(|error| crate::explain(&*error).to_string());
+    if let Err(said) = &mine
+        && is_allowed(REFUSED, said)
+    {
+        return Ok(());
+    }
+    match (mine, theirs.command(step)) {
+        (Ok(()), Ok(())) => {
+            twins.did(step);
+            Ok(())
+        }
+        (Err(_), Err(_)) => Ok(()),
+        (Ok(()), Err(said)) if is_allowed(REFUSED_BY_THEM, &said) => {
+            fs::write(&ours.image, before).unwrap();
+            Ok(())
+        }
+        (mine, yours) => Err(format!("{step:?}: ours {mine:?}, theirs {yours:?}")),
+    }
+}
+
+fn made(random: &mut Random, ours: &Ours, theirs: &Theirs) -> Twins {
+    let making = Making::drawn(random);
+    let size = (1 + random.below(if making.cluster_bits > 16 { SIZE_MAX } else { 1 << 20 } / 512)) * 512;
+    let behind = [Behind::Nothing, Behind::Raw, Behind::Qcow2][random.below(3) as usize];
+    let has_data_file = making.version == 3 && random.one_of(6);
+    let directories = [&ours.image, &theirs.image].map(|image| image.parent().unwrap());
+    for (name, is_raw) in [("base", behind != Behind::Qcow2), ("other", random.one_of(2))] {
+        let length = (1 + random.below(size / 512)) * 512 * (1 + random.below(2));
+        let bytes: Vec<u8> =
+            (0..length / 512).flat_map(|sector| [(sector % 251 * random.below(2)) as u8; 512]).collect();
+        for directory in directories {
+            fs::write(directory.join(name), &bytes).unwrap();
+        }
+        if !is_raw {
+            let path = ours.image.with_file_name(name);
+            let made = Making { has_extended_l2: false, is_zstd: false, ..making };
+            fs::remove_file(&path).unwrap();
+            theirs.qemu_img(&["convert", "-f", "raw", "-O", "qcow2", "-o", &made.options(), name, "new"]).unwrap();
+            fs::rename(directories[1].join("new"), directories[1].join(name)).unwrap();
+            fs::copy(directories[1].join(name), path).unwrap();
+        }
+    }
+    let is_based = behind != Behind::Nothing;
+    let format = ours::format_of(&ours.image.with_file_name("base"));
+    let more: &[&str] = if is_based { &["-F", format, "-b", "base"] } else { &[] };
+    theirs.create("image", &making, size, more, has_data_file.then_some("data"));
+    if has_data_file {
+        for name in ["image", "data"] {
+            fs::copy(directories[1].join(name), directories[0].join(name)).unwrap();
+        }
+    } else {
+        ours.create(&making, size, is_based);
+    }
+    let vague = vec![false; (size / 512) as usize];
+    let (snapshots, bitmaps) = (Vec::new(), Vec::new());
+    Twins {
+        size,
+        making,
+        vague,
+        snapshots,
+        bitmaps,
+        is_vague_behind: false,
+        is_rebased: false,
+        is_resized: false,
+        is_based,
+    }
+}
+
+/// Tells the scripts with these numbers, on all processors.
+fn tell_all(numbers: std::ops::Range<u64>) {
+    let (next, problems, began) = (AtomicU64::new(numbers.start), Mutex::new(Vec::new()), Instant::now());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                let directory = super::crashes::memory_directory();
+                loop {
+                    let number = next.fetch_add(1, Ordering::SeqCst);
+                    if number >= numbers.end || problems.lock().unwrap().len() > 4 {
+                        break;
+                    }
+                    if let Err(problem) = tell(number, directory.path()) {
+                        problems.lock().unwrap().push(problem);
+                    }
+                }
+            });
+        }
+    });
+    let problems = problems.into_inner().unwrap();
+    assert!(
+        problems.is_empty(),
+        "{}\nBLOCKYARD_TWINS_FROM=NUMBER cargo xtask reliability twins 1 tells one again",
+        problems.join("\n\n")
+    );
+    let (count, seconds) = (numbers.end - numbers.start, began.elapsed().as_secs_f64());
+    println!("{count} scripts of {STEPS} steps: {seconds:.0} s, {:.1} a second", count as f64 / seconds);
+}
+
+#[test]
+fn twins_of_which_qemu_has_one_stay_twins() {
+    tell_all(0..500);
+}
+
+#[test]
+#[ignore = "takes long: cargo xtask reliability twins"]
+fn twins_of_which_qemu_has_one_stay_twins_for_long() {
+    let number = |name: &str, otherwise| std::env::var(name).map_or(otherwise, |value| value.parse().unwrap());
+    let from = number("BLOCKYARD_TWINS_FROM", 1000);
+    tell_all(from..from + number("BLOCKYARD_TWINS", 10_000));
+}
