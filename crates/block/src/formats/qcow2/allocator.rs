@@ -398,7 +398,7 @@ impl Allocator {
         self.file.barrier()?;
         // Both are in one sector. The number fits, as the table's size is bounded.
         let fields = [&moved.offset_bytes.to_be_bytes()[..], &(table_clusters as u32).to_be_bytes()].concat();
-        self.file.write_stable(&fields, REFCOUNTS_AT)?;
+        self.file.write_header(&fields, REFCOUNTS_AT)?;
         let old = std::mem::replace(&mut self.table, moved);
         // What lay at the old place stays there.
         self.fresh_from = u64::MAX;

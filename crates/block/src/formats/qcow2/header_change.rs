@@ -140,7 +140,7 @@ impl FirstCluster {
             file.write(&self.name, name_at as u64)?;
         }
         file.barrier()?;
-        file.write_stable(&sector, 0)
+        file.write_header(&sector, 0)
     }
 }
 
@@ -154,7 +154,7 @@ pub(super) fn clear_unknown(file: &ImageFile, header: &Header) -> io::Result<()>
     }
     let (mut present, wanted) = ([0; 8], autoclear(header.bitmaps.is_some(), header.is_data_file_raw).to_be_bytes());
     file.read(&mut present, AUTOCLEAR_AT)?;
-    if present == wanted { Ok(()) } else { file.write_stable(&wanted, AUTOCLEAR_AT) }
+    if present == wanted { Ok(()) } else { file.write_header(&wanted, AUTOCLEAR_AT) }
 }
 
 /// What a first cluster has where.

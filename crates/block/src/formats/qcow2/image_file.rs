@@ -13,7 +13,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An image's file. It grows as it is written.
@@ -29,6 +29,8 @@ pub(in crate::formats) struct ImageFile {
     cipher: DataCipher,
     /// Data on their way to the file.
     encrypted: Mutex<Vec<u8>>,
+    /// What its header says is not known, as a write of it failed.
+    is_unknown: AtomicBool,
 }
 
 /// Data that are encrypted at once.
@@ -53,7 +55,15 @@ impl ImageFile {
 
     fn of(file: HostFile, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
         let length_bytes = AtomicU64::new(length_bytes);
-        Self { file, length_bytes, is_growing, cache_unsafe, cipher: DataCipher::None, encrypted: Mutex::default() }
+        Self {
+            file,
+            length_bytes,
+            is_growing,
+            cache_unsafe,
+            cipher: DataCipher::None,
+            encrypted: Mutex::default(),
+            is_unknown: AtomicBool::new(false),
+        }
     }
 
     /// The same file, in which data are encrypted so.
@@ -105,7 +115,11 @@ impl ImageFile {
     }
 
     /// Writes within the file, or makes it longer.
+    ///
+    /// # Errors
+    /// When it cannot be written, or its header is not known.
     pub(in crate::formats) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.check_known()?;
         self.file.write(bytes, offset)?;
         self.grown_to(offset + bytes.len() as u64);
         Ok(())
@@ -113,12 +127,25 @@ impl ImageFile {
 
     /// The same, and waits until these bytes are stable, not for what else was written.
     pub(in crate::formats) fn write_stable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.check_known()?;
         if self.cache_unsafe {
             return self.write(bytes, offset);
         }
         self.file.write_stable(bytes, offset)?;
         self.grown_to(offset + bytes.len() as u64);
         Ok(())
+    }
+
+    /// The same of what the header says. When that fails, it may be in the file or not, and what is written by the one
+    /// may be lost by the other: so nothing is written any more.
+    pub(super) fn write_header(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let written = self.write_stable(bytes, offset);
+        self.is_unknown.fetch_or(written.is_err(), Ordering::AcqRel);
+        written
+    }
+
+    fn check_known(&self) -> io::Result<()> {
+        if self.is_unknown.load(Ordering::Acquire) { Err(Errno::IO.into()) } else { Ok(()) }
     }
 
     /// Writes data, encrypted if the image's are.

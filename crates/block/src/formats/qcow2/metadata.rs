@@ -299,7 +299,7 @@ impl Metadata {
         self.barrier()?;
         // Both are in one sector. The number fits, as the table's size is bounded.
         let fields = [&(entries as u32).to_be_bytes()[..], &moved.offset_bytes.to_be_bytes()].concat();
-        self.file.write_stable(&fields, L1_AT)?;
+        self.file.write_header(&fields, L1_AT)?;
         self.pages = [None, None];
         let old = std::mem::replace(&mut self.l1, moved);
         let first = old.offset_bytes >> bits;
@@ -311,7 +311,7 @@ impl Metadata {
     pub(super) fn write_size(&mut self, size_bytes: u64) -> io::Result<()> {
         self.write_entries()?;
         self.barrier()?;
-        self.file.write_stable(&size_bytes.to_be_bytes(), SIZE_AT)
+        self.file.write_header(&size_bytes.to_be_bytes(), SIZE_AT)
     }
 
     /// Forgets all L2 tables from the one with an index on, with what they lead to. For a disk that no longer reaches

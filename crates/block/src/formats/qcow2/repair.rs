@@ -121,7 +121,7 @@ impl Qcow2Check {
         new.write(count, |bytes, offset| self.file.write(bytes, offset)).map_err(failed)?;
         self.file.sync().map_err(failed)?;
         let fields = [&new.table_offset_bytes().to_be_bytes()[..], &new.table_clusters().to_be_bytes()].concat();
-        self.file.write_stable(&fields, REFCOUNTS_AT).map_err(failed)?;
+        self.file.write_header(&fields, REFCOUNTS_AT).map_err(failed)?;
         let length_bytes = u64::from(new.table_clusters()) << cluster_bits;
         self.header.refcounts = Table { offset_bytes: new.table_offset_bytes(), length_bytes };
         Ok(true)
@@ -133,7 +133,7 @@ impl Qcow2Check {
             return Ok(());
         }
         self.header.incompatible &= !INCOMPATIBLE_MARKS;
-        self.file.write_stable(&self.header.incompatible.to_be_bytes(), INCOMPATIBLE_AT)
+        self.file.write_header(&self.header.incompatible.to_be_bytes(), INCOMPATIBLE_AT)
     }
 
     fn failed(&self, action: &'static str, source: io::Error) -> ImageError {

@@ -61,7 +61,7 @@ impl Metadata {
         let Some(incompatible) = self.incompatible else { return Ok(()) };
         self.barrier()?;
         let features = if is_dirty { incompatible | INCOMPATIBLE_DIRTY } else { incompatible };
-        self.file.write_stable(&features.to_be_bytes(), INCOMPATIBLE_AT)
+        self.file.write_header(&features.to_be_bytes(), INCOMPATIBLE_AT)
     }
 
     fn share(&mut self, header: &Header, new: &NewSnapshot<'_>) -> io::Result<()> {
@@ -132,7 +132,7 @@ impl Metadata {
         let entries = u32::try_from(length_bytes / 8).map_err(|_| Errno::FBIG)?;
         let fields =
             [&found.size_bytes.to_be_bytes()[..], &encryption, &entries.to_be_bytes(), &new.offset_bytes.to_be_bytes()];
-        self.file.write_stable(&fields.concat(), SIZE_AT)?;
+        self.file.write_header(&fields.concat(), SIZE_AT)?;
         let old = std::mem::replace(&mut self.l1, new);
         self.pages = [None, None];
         self.lower(old)?;
@@ -157,7 +157,7 @@ impl Metadata {
         self.barrier()?;
         // Both are in one sector. There are no more of them than a number of 16 bits has values.
         let fields = [&(entries.len() as u32).to_be_bytes()[..], &offset_bytes.to_be_bytes()].concat();
-        self.file.write_stable(&fields, SNAPSHOTS_AT)?;
+        self.file.write_header(&fields, SNAPSHOTS_AT)?;
         old.map_or(Ok(()), |old| self.free_table(old))
     }
 

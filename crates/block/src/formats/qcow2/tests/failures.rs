@@ -149,6 +149,30 @@ fn a_change_that_failed_does_not_happen_later() {
     }
 }
 
+/// The refcount table of a growing image moves, which the header says: in the page cache it does, and then the disk
+/// fails.
+#[test]
+fn nothing_is_written_once_it_is_not_known_what_the_header_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = new(directory.path(), 32 << 20, 512);
+    let mut user = User::of(&path);
+    user.failures().header_fails.store(true, Ordering::SeqCst);
+    let failed = (0..32).find(|&at| user.write(at << 20, DISK_BYTES, 7) == Err(RequestError::Os(libc::EIO)));
+    let failed = failed.expect("a refcount table of one cluster is enough for no more than 8 MiB");
+    assert!(!user.failures().header_fails.load(Ordering::SeqCst));
+    assert_eq!(user.write(31 << 20, 512, 8), Err(RequestError::Os(libc::EIO)), "it would be put where nobody looks");
+    assert_eq!(user.perform(Operation::Discard { length_bytes: 1 << 20 }, 0, 0), Err(RequestError::Os(libc::EIO)));
+    assert_eq!(user.read(0, 512).unwrap()[..2], [7, 7]);
+    drop(user);
+    let output = Command::new("qemu-img").args(["check", "-U", "-f", "qcow2"]).arg(&path).output().unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut user = User::of(&path);
+    for at in 0..failed {
+        assert!(user.read(at << 20, DISK_BYTES).unwrap().iter().all(|&byte| byte == 7), "{at} MiB");
+    }
+    user.write(31 << 20, 512, 8).unwrap();
+}
+
 #[test]
 fn a_full_file_system_lets_what_is_there_be_written_and_discarded() {
     let directory = tempfile::tempdir().unwrap();

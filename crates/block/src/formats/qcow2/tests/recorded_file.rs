@@ -22,6 +22,9 @@ thread_local! {
     static RECORDED: RefCell<Vec<(FileIdentity, Logged)>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Where the header's fields lie.
+const HEADER_BYTES: u64 = 104;
+
 /// Device and inode.
 type FileIdentity = (u64, u64);
 
@@ -115,6 +118,8 @@ pub(in super::super) struct RecordedFile {
 pub(in super::super) struct Failures {
     /// The so manyth write, by lack of room on a full file system; 0 is none.
     pub(in super::super) fails_in: AtomicU64,
+    /// The next write of the header is done, and said to have failed.
+    pub(in super::super) header_fails: AtomicBool,
     /// No write finds storage that has none.
     pub(in super::super) is_full: AtomicBool,
 }
@@ -208,6 +213,10 @@ impl RecordedFile {
             return self.write(bytes, offset);
         }
         self.may_fail(bytes, offset)?;
+        if offset < HEADER_BYTES && self.failures.header_fails.swap(false, Ordering::SeqCst) {
+            self.write(bytes, offset)?;
+            return Err(Errno::IO.into());
+        }
         self.counts.syncs.fetch_add(1, Ordering::Relaxed);
         let Some(logged) = &self.logged else { return self.file.write_stable(bytes, offset) };
         // The file's length, too, as far as data are found by it.
