@@ -179,8 +179,8 @@ impl Qcow2Writer {
     }
 
     /// Takes room for compressed clusters of the disk, each (its offset on the disk, its compressed length): one after
-    /// the other in the file, from the offset that comes back with how many these are: all of them, or one where no more
-    /// can share a cluster of the file than a narrow refcount says.
+    /// the other in the file, from the offset that comes back with how many these are: all of them, or one where no
+    /// more can share a cluster of the file than a narrow refcount says.
     pub fn place_compressed(&self, clusters: &[(u64, u32)]) -> (u64, usize) {
         let mut layout = self.layout();
         let clusters = match self.features.refcount_order {

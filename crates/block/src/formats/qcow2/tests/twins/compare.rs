@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use std::ops::Range;
 use std::path::Path;
 
-/// A step that we refuse, and QEMU may carry out: words of what is said then, and why that is so. It is done to neither.
+/// A step that we refuse, and QEMU may carry out: words of what is said then, and why that is so. It is done to
+/// neither.
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("has snapshots, which show what is behind it", "commit and rebase would change what snapshots show"),
     ("has snapshots that do not say which size they have", "resize would lose the snapshots' size"),
@@ -76,19 +77,18 @@ pub(super) fn is_allowed(refused: &[(&str, &str)], said: &str) -> bool {
 
 /// Compares all there is.
 pub(super) fn compare(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), String> {
-    let held = [contents(&*open(ours, &ours.image)?), contents(&*open(ours, &theirs.image)?)];
+    let held = [contents(&*open(&ours.image)?), contents(&*open(&theirs.image)?)];
     same_contents(twins, &held)?;
-    theirs_reads_ours(ours, theirs, &held[0])?;
+    theirs_reads_ours(ours, &held[0])?;
     same_maps(twins, ours, theirs, &held[0])?;
     same_snapshots(twins, ours, theirs)?;
     in_order(&ours.image, theirs)?;
-    same_info(twins, ours, theirs)?;
+    same_info(ours, theirs)?;
     same_bitmaps(twins, ours, theirs)
 }
 
-fn open(ours: &Ours, image: &Path) -> Result<Box<dyn Disk>, String> {
+fn open(image: &Path) -> Result<Box<dyn Disk>, String> {
     let of_directory = Ours::of(image.parent().unwrap());
-    let _ = ours;
     of_directory.open(image, true).map(|disk| Box::new(disk) as Box<dyn Disk>).map_err(|error| error.to_string())
 }
 
@@ -106,11 +106,10 @@ fn same_contents(twins: &Twins, [ours, theirs]: &[Vec<u8>; 2]) -> Result<(), Str
 }
 
 /// QEMU's reader sees in our image what ours sees.
-fn theirs_reads_ours(ours: &Ours, theirs: &Theirs, held: &[u8]) -> Result<(), String> {
+fn theirs_reads_ours(ours: &Ours, held: &[u8]) -> Result<(), String> {
     let raw = ours.image.with_file_name("raw");
     let read = Theirs::of(ours.image.parent().unwrap());
     read.qemu_img(&["convert", "-q", "-f", "qcow2", "-O", "raw", "image", "raw"])?;
-    let _ = theirs;
     let bytes = std::fs::read(&raw).unwrap();
     std::fs::remove_file(raw).unwrap();
     if bytes == held { Ok(()) } else { Err("QEMU reads something else of our image".to_owned()) }
@@ -174,11 +173,10 @@ fn same_snapshots(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), Str
 /// Both images are in order: ours by QEMU's check, and QEMU's by ours.
 fn in_order(image: &Path, theirs: &Theirs) -> Result<(), String> {
     let read = Theirs::of(image.parent().unwrap());
-    for check in [read.json(&["check", "--output=json", "-f", "qcow2", "image"])?] {
-        let count = |name: &str| check[name].as_u64().unwrap_or(0);
-        if count("corruptions") > 0 || count("leaks") > 0 || count("check-errors") > 0 {
-            return Err(format!("qemu-img check of our image: {check}"));
-        }
+    let of_ours = read.json(&["check", "--output=json", "-f", "qcow2", "image"])?;
+    let count = |name: &str| of_ours[name].as_u64().unwrap_or(0);
+    if count("corruptions") > 0 || count("leaks") > 0 || count("check-errors") > 0 {
+        return Err(format!("qemu-img check of our image: {of_ours}"));
     }
     let by_us = |path: &Path| {
         let opened = OpenedFile::open(path, true).map_err(|error| error.to_string())?;
@@ -200,7 +198,7 @@ fn in_order(image: &Path, theirs: &Theirs) -> Result<(), String> {
 }
 
 /// What our reader says of our image, as qemu-img says it of theirs.
-fn same_info(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), String> {
+fn same_info(ours: &Ours, theirs: &Theirs) -> Result<(), String> {
     let opened = OpenedFile::open(&ours.image, true).map_err(|error| error.to_string())?;
     let info = Qcow2Info::of_opened(&opened).map_err(|error| error.to_string())?;
     let said = theirs.json(&["info", "--output=json", "-f", "qcow2", "image"])?;
@@ -254,13 +252,14 @@ fn same_info(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), String> 
         "snapshots": snapshots(list(&said["snapshots"])),
         "bitmaps": of_theirs,
     });
-    let _ = twins;
     if mine == yours { Ok(()) } else { Err(format!("info of ours:   {mine}\n      of theirs: {yours}")) }
 }
 
-/// What each bitmap says was written, by its name.
+/// A bitmap's name, and what it says was written.
+type Said = (Vec<u8>, Vec<Range<u64>>);
+
 fn same_bitmaps(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), String> {
-    let said = |path: &Path| -> Result<Vec<(Vec<u8>, Vec<Range<u64>>)>, String> {
+    let said = |path: &Path| -> Result<Vec<Said>, String> {
         let image = OpenedFile::open(path, true).map_err(|error| error.to_string())?;
         let header = chain::read_header(image.file(), path).map_err(|error| error.to_string())?;
         let file = chain::image_file(image.file()).map_err(|error| error.to_string())?;
@@ -283,7 +282,7 @@ fn same_bitmaps(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), Strin
         Ok(all)
     };
     let (mine, yours) = (said(&ours.image)?, said(&theirs.image)?);
-    let has_all = |(mine, yours): (&(Vec<u8>, Vec<Range<u64>>), &(Vec<u8>, Vec<Range<u64>>))| {
+    let has_all = |(mine, yours): (&Said, &Said)| {
         let is_in = |run: &Range<u64>| mine.1.iter().any(|mine| mine.start <= run.start && run.end <= mine.end);
         mine.0 == yours.0 && yours.1.iter().all(is_in)
     };
