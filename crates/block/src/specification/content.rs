@@ -39,7 +39,7 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
                 let word = compression.word();
                 return format!(
                     "begins like {}, which its name does not say: {} with ,format=raw.{word}, or ,format=qcow2.{word} \
-                     and the like by what is in it; or add {OR_RAW}",
+                     and the like by what is in it, and for all else decompress it first; or add {OR_RAW}",
                     found.name,
                     Remedy::ReadOnce
                 );

@@ -234,7 +234,8 @@ fn a_disk_that_boots_is_raw_whatever_its_first_bytes() {
     fs::write(yard.path("boots.img"), &disk).unwrap();
     image(&yard, ["convert", "boots.img", "out.qcow2"]).succeeded();
     fs::write(yard.path("packed.img"), &disk[..510]).unwrap();
-    image(&yard, ["convert", "packed.img", "out.qcow2"]).failed(1, &["packed.img", "gzip", "decompress"]);
+    let packed = image(&yard, ["convert", "packed.img", "out.qcow2"]);
+    packed.failed(1, &["packed.img", "gzip", "format=raw.gz", "decompress"]);
 }
 
 /// Of a VMDK with grains, what writes to a disk does so in place, and what writes to an image says that it cannot.
