@@ -14,26 +14,14 @@ mod twins;
 use crate::{FileOptions, OpenedFile};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::{RwLock, RwLockReadGuard};
-
-/// What is forked has, until it executes its program, what this process closes meanwhile, with its locks: who locks one
-/// file again and again forks nothing meanwhile.
-static FORKS: RwLock<()> = RwLock::new(());
-
-/// As long as it is held, [`output_of`] starts nothing.
-fn without_forks() -> RwLockReadGuard<'static, ()> {
-    FORKS.read().unwrap()
-}
 
 /// What one of QEMU's tools says.
+///
+/// What is forked has, until it executes its program, what this process closes meanwhile, with its locks. Our own are
+/// waited for; where QEMU looks at a file that was locked here, it is to take none (`-U`).
 fn output_of(command: &mut Command) -> Output {
-    let started = {
-        let _alone = FORKS.write().unwrap();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
-    };
-    let child = started
-        .unwrap_or_else(|error| panic!("cannot run {command:?} ({error}): the Debian package qemu-utils has it"));
-    child.wait_with_output().unwrap()
+    let output = command.stdin(Stdio::null()).output();
+    output.unwrap_or_else(|error| panic!("cannot run {command:?} ({error}): the Debian package qemu-utils has it"))
 }
 
 /// Opens an image to change it, as `DiskSpecification::open_image` does.

@@ -197,10 +197,7 @@ impl Yard {
                 self.shapes.push((*shape, super::cut_files::CutFiles::read(&files.all())));
             }
         }
-        let (recorded, steps, from) = {
-            let _without = super::without_forks();
-            Player::new(*shape, &files).play(history)
-        };
+        let (recorded, steps, from) = Player::new(*shape, &files).play(history);
         seen.lock().unwrap().histories += 1;
         let cut_files = Files::in_directory(&self.directory.path().join("cut"), *shape);
         let cuts = Cuts { shape: *shape, history, steps: &steps, recorded: &recorded, files: &cut_files, bounds };
@@ -223,7 +220,7 @@ impl Cuts<'_> {
         let labels = self.shape.labels();
         let shape = Shape::all().iter().position(|shape| *shape == self.shape).unwrap();
         let mut replay = self.recorded.replay();
-        let mut before = None;
+        let (mut before, mut there) = (None, Vec::new());
         for cut in from..=self.recorded.recording.event_count() {
             let expected = model::expected(&labels, self.steps, cut);
             let expected_digest = model::digest(&expected);
@@ -252,8 +249,11 @@ impl Cuts<'_> {
                     seen.by_qemu += usize::from(asks_qemu);
                     asks_qemu
                 };
-                left.write(&self.files.all());
-                examine(self.files, &expected, asks_qemu).unwrap_or_else(|problem| {
+                // What is behind the image is not changed by an examination, and there mostly.
+                let digests = left.digests();
+                let is_new = |index: usize| !Files::BEHIND.contains(&index) || there.get(index) != digests.get(index);
+                left.write_those(&self.files.all(), is_new);
+                examine(self.files, is_new, &expected, asks_qemu).unwrap_or_else(|problem| {
                     let steps: Vec<_> = self.steps.iter().map(|step| (step.operation, step.issued)).collect();
                     panic!(
                         "{:?}, {:?}: cut behind event {cut} of {}, outcome {number} of {}: {problem}\n{steps:?}",
@@ -263,6 +263,7 @@ impl Cuts<'_> {
                         outcomes.count(),
                     )
                 });
+                there = digests;
             }
         }
     }

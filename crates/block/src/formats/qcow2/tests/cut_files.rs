@@ -42,9 +42,15 @@ impl CutFiles {
         Self { files: paths.iter().map(read).collect() }
     }
 
-    /// Puts the files there, in the place of what is there; those that are the same already are left alone.
+    /// Puts the files there, in the place of what is there.
     pub(in crate::formats) fn write(&self, paths: &[&Path]) {
-        for (file, path) in self.files.iter().zip(paths) {
+        self.write_those(paths, |_| true);
+    }
+
+    /// Puts those of the files there that are chosen by their indices.
+    pub(super) fn write_those(&self, paths: &[&Path], is_chosen: impl Fn(usize) -> bool) {
+        let files = self.files.iter().zip(paths).enumerate().filter(|(index, _)| is_chosen(*index));
+        for (_, (file, path)) in files {
             let to = File::create(path).unwrap();
             to.set_len(file.length_bytes).unwrap();
             for sectors in file.data() {
@@ -53,6 +59,11 @@ impl CutFiles {
                 to.write_all_at(&file.bytes[start..end], start as u64).unwrap();
             }
         }
+    }
+
+    /// Of each file, a number that says which contents it has.
+    pub(super) fn digests(&self) -> Vec<u64> {
+        self.files.iter().map(CutFile::digest).collect()
     }
 
     /// A number that says which contents they have.
@@ -125,7 +136,7 @@ impl CutFile {
 }
 
 fn digest_of(sector: usize, bytes: &[u8]) -> u64 {
-    if bytes.iter().all(|&byte| byte == 0) {
+    if bytes == [0; SECTOR_BYTES] {
         return 0;
     }
     let words = bytes.as_chunks::<8>().0.iter().map(|&word| u64::from_le_bytes(word));

@@ -151,7 +151,8 @@ fn command(twins: &mut Twins, ours: &Ours, theirs: &Theirs, step: &Step) -> Resu
     if is_first_backing && difference(Difference::FirstBacking) {
         return Ok(());
     }
-    let before = fs::read(&ours.image).unwrap();
+    let may_be_taken_back = matches!(step, Step::Resize { .. } | Step::Snapshot { .. });
+    let before = may_be_taken_back.then(|| fs::read(&ours.image).unwrap());
     let mine = ours.command(step).map_err(|error| crate::explain(&*error).to_string());
     if let Err(said) = &mine
         && is_allowed(REFUSED, said)
@@ -164,11 +165,13 @@ fn command(twins: &mut Twins, ours: &Ours, theirs: &Theirs, step: &Step) -> Resu
             Ok(())
         }
         (Err(_), Err(_)) => Ok(()),
-        (Ok(()), Err(said)) if is_allowed(REFUSED_BY_THEM, &said) => {
-            fs::write(&ours.image, before).unwrap();
-            Ok(())
-        }
-        (mine, yours) => Err(format!("{step:?}: ours {mine:?}, theirs {yours:?}")),
+        (mine, yours) => match (before, &yours) {
+            (Some(before), Err(said)) if mine.is_ok() && is_allowed(REFUSED_BY_THEM, said) => {
+                fs::write(&ours.image, before).unwrap();
+                Ok(())
+            }
+            _ => Err(format!("{step:?}: ours {mine:?}, theirs {yours:?}")),
+        },
     }
 }
 
@@ -189,7 +192,9 @@ fn made(random: &mut Random, ours: &Ours, theirs: &Theirs) -> Twins {
             let path = ours.image.with_file_name(name);
             let made = Making { has_extended_l2: false, is_zstd: false, ..making };
             fs::remove_file(&path).unwrap();
-            theirs.qemu_img(&["convert", "-f", "raw", "-O", "qcow2", "-o", &made.options(), name, "new"]).unwrap();
+            let raw = directories[1].join(name);
+            let words = ["convert", "-f", "raw", "-O", "qcow2", "-o", &made.options(), raw.to_str().unwrap(), "new"];
+            theirs.qemu_img(&words).unwrap();
             fs::rename(directories[1].join("new"), directories[1].join(name)).unwrap();
             fs::copy(directories[1].join(name), path).unwrap();
         }

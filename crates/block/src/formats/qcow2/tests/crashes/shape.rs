@@ -52,6 +52,8 @@ impl Shape {
 
     /// Makes the files.
     pub(super) fn make(self, files: &Files) {
+        // Of another shape; a process that was just forked may still have it locked.
+        files.all().iter().for_each(|path| _ = fs::remove_file(path));
         let options = Qcow2CreateOptions {
             cluster_bytes: self.cluster_bytes,
             features: Qcow2Features { has_extended_l2: self.cluster_bytes >= 16384, ..Qcow2Features::default() },
@@ -128,6 +130,9 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// Which of them are those.
+    pub(super) const BEHIND: Range<usize> = 1..3;
+
     pub(super) fn in_directory(directory: &Path, shape: Shape) -> Self {
         let names = ["image.qcow2", "base.qcow2", "other.qcow2", "image.data"];
         let names = &names[..if shape.has_data_file { 4 } else { 3 }];

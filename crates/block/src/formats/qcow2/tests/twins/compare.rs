@@ -107,11 +107,11 @@ fn same_contents(twins: &Twins, [ours, theirs]: &[Vec<u8>; 2]) -> Result<(), Str
 
 /// QEMU's reader sees in our image what ours sees.
 fn theirs_reads_ours(ours: &Ours, held: &[u8]) -> Result<(), String> {
-    let raw = ours.image.with_file_name("raw");
+    let file = ours.image.with_file_name("held");
     let read = Theirs::of(ours.image.parent().unwrap());
-    read.qemu_img(&["convert", "-q", "-f", "qcow2", "-O", "raw", "image", "raw"])?;
-    let bytes = std::fs::read(&raw).unwrap();
-    std::fs::remove_file(raw).unwrap();
+    read.qemu_img(&["convert", "-U", "-q", "-f", "qcow2", "-O", "raw", "image", "held"])?;
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::remove_file(file).unwrap();
     if bytes == held { Ok(()) } else { Err("QEMU reads something else of our image".to_owned()) }
 }
 
@@ -173,7 +173,7 @@ fn same_snapshots(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), Str
 /// Both images are in order: ours by QEMU's check, and QEMU's by ours.
 fn in_order(image: &Path, theirs: &Theirs) -> Result<(), String> {
     let read = Theirs::of(image.parent().unwrap());
-    let of_ours = read.json(&["check", "--output=json", "-f", "qcow2", "image"])?;
+    let of_ours = read.json(&["check", "-U", "--output=json", "-f", "qcow2", "image"])?;
     let count = |name: &str| of_ours[name].as_u64().unwrap_or(0);
     if count("corruptions") > 0 || count("leaks") > 0 || count("check-errors") > 0 {
         return Err(format!("qemu-img check of our image: {of_ours}"));

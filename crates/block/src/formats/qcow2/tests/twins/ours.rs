@@ -4,7 +4,7 @@ use super::super::super::{
     Preallocation, Qcow2Backing, Qcow2BitmapAction, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Features,
     Qcow2Rebase, Qcow2Writer, write_differences,
 };
-use super::super::{open_to_change, without_forks};
+use super::super::open_to_change;
 use super::script::{BitmapChange, Making, SnapshotChange, Step};
 use crate::conversion::{Conversion, ConversionOptions, Qcow2Target};
 use crate::read::perform;
@@ -72,7 +72,6 @@ impl Ours {
 
     /// Requests, one after the other.
     pub(super) fn perform(&self, steps: &[Step]) -> Result<(), Refusal> {
-        let _without = without_forks();
         let disk = self.open(&self.image, false)?;
         let memory = MemoryMap::allocate(&[(0, 4 << 20)])?;
         let mut queue = disk.open_queue(&memory, 1)?;
@@ -97,7 +96,6 @@ impl Ours {
     }
 
     pub(super) fn command(&self, step: &Step) -> Result<(), Refusal> {
-        let _without = without_forks();
         let image = open_to_change(&self.image);
         match step {
             Step::Resize { size } => Qcow2Disk::resize(&image, *size, Preallocation::Off, &self.allowed)?,

@@ -17,8 +17,21 @@ impl Theirs {
         Self { image: directory.join("image"), directory: directory.to_owned() }
     }
 
+    /// Files of the directory are named in `arguments` as they are there.
     fn run(&self, tool: &str, arguments: &[&str]) -> Output {
-        output_of(Command::new(tool).args(arguments).current_dir(&self.directory))
+        let mut command = Command::new(tool);
+        if self.directory.join("data").exists() || arguments.contains(&"create") {
+            // Where QEMU looks for a data file.
+            return output_of(command.args(arguments).current_dir(&self.directory));
+        }
+        // To start a program in another directory, the standard library forks: that is a copy of all page tables.
+        for argument in arguments {
+            match *argument {
+                "image" | "new" | "held" => command.arg(self.directory.join(argument)),
+                _ => command.arg(argument),
+            };
+        }
+        output_of(&mut command)
     }
 
     /// The error is what it said.
