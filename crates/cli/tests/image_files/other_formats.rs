@@ -254,3 +254,31 @@ fn vmdks_are_written_to_in_place() {
     image(&yard, ["resize", "base.vmdk", "80M"]).failed(1, &["base.vmdk", "only raw and qcow2 images are resized"]);
     image(&yard, ["check", "-r", "all", "base.vmdk"]).failed(1, &["base.vmdk", "nothing in VMDKs is repaired"]);
 }
+
+/// Where the file cannot be made longer ahead, it is as long as it must be, and what has no room fails alone.
+#[test]
+fn a_vmdk_is_written_to_up_to_the_last_byte_that_its_file_may_have() {
+    let yard = Yard::new();
+    yard.random("small.img", 3 << 20, 1);
+    yard.random("large.img", 6 << 20, 2);
+    let convert = |source: &str| {
+        // 4 MiB, in blocks of 512 bytes.
+        let binary = env!("CARGO_BIN_EXE_blockyard");
+        let script = format!("trap '' XFSZ; ulimit -f 8192; exec {binary} image convert -n {source} disk.vmdk");
+        let mut command = Command::new("sh");
+        command.current_dir(yard.path("")).args(["-c", &script]);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        run(&mut command)
+    };
+    qemu_img(&yard, "create -q -f vmdk disk.vmdk 16M");
+    convert("small.img").succeeded();
+    qemu_img(&yard, "compare -f raw -F vmdk small.img disk.vmdk");
+    convert("large.img").failed(1, &["disk.vmdk", "File too large"]);
+    assert!(fs::metadata(yard.path("disk.vmdk")).unwrap().len() <= 4 << 20);
+    let said = image(&yard, ["check", "disk.vmdk"]).succeeded();
+    assert!(!said.stdout.contains("ERROR") && !said.stderr.contains("ERROR"), "{said:?}");
+    qemu_img(&yard, "check -f vmdk disk.vmdk");
+    // Without the limit, it goes on.
+    image(&yard, ["convert", "-n", "large.img", "disk.vmdk"]).succeeded();
+    qemu_img(&yard, "compare -f raw -F vmdk large.img disk.vmdk");
+}

@@ -395,7 +395,7 @@ impl<'a> Chain<'a> {
         let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
         let identity = FileIdentity::of(&fstat(file).map_err(|errno| failed(errno.into()))?);
         if self.seen.contains(&identity) {
-            return Err(unusable(path, "depends on itself: a file is in its chain of parents twice"));
+            return Err(unusable(path, "depends on itself, or has one file in two places, of its own or its parents'"));
         }
         self.seen.push(identity);
         self.permit(file, path)

@@ -51,17 +51,19 @@ impl Changes {
         Self { written, tables, has_begun: false, assembled: Vec::new() }
     }
 
-    /// Says of the image that it is changed, before it is.
-    ///
-    /// # Errors
-    /// When a file fails.
-    pub(super) fn begin(&mut self) -> io::Result<()> {
+    /// Says of the image that it is changed, before what it holds is. What changes nothing does not come here.
+    fn begin(&mut self) -> io::Result<()> {
         if !self.has_begun {
             self.written.content_id.change()?;
             self.tables.values_mut().try_for_each(GrainTables::begin)?;
             self.has_begun = true;
         }
         Ok(())
+    }
+
+    /// Whether that has been said, so that others may change it, too.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     /// Writes what changed to the tables, where queues find it then. `wants_stable`: all that was changed is stable.
@@ -82,6 +84,7 @@ impl Changes {
         }
         if wants_stable {
             self.written.files.values().try_for_each(|file| file.sync())?;
+            self.tables.values_mut().for_each(GrainTables::set_stable);
             // Only this thread makes anything unstable.
             image.is_unstable.store(false, Ordering::SeqCst);
         }
@@ -93,10 +96,9 @@ impl Changes {
     /// # Errors
     /// When a file fails.
     pub(super) fn close(&mut self, image: &Image, reader: &mut Reader) -> io::Result<()> {
-        if !self.has_begun {
-            return Ok(());
+        if self.has_begun {
+            self.settle(image, reader, true)?;
         }
-        self.settle(image, reader, true)?;
         self.tables.values_mut().try_for_each(GrainTables::end)
     }
 
@@ -116,6 +118,7 @@ impl Changes {
             let (now, later) = rest.split_at(length as usize);
             match changed_storage(&piece)? {
                 Storage::Flat { index, offset_bytes } => {
+                    self.begin()?;
                     self.file(index)?.write(now, offset_bytes + (at - piece.start_bytes))?;
                 }
                 Storage::Mapped { layer } => self.write_grains(image, reader, (layer, &piece), at, now)?,
@@ -141,6 +144,7 @@ impl Changes {
             match own {
                 Meaning::There { offset_bytes } => {
                     let (now, later) = rest.split_at(length as usize);
+                    self.begin()?;
                     self.tables(layer)?.file().write(now, offset_bytes)?;
                     (at, rest) = (at + length, later);
                 }
@@ -176,7 +180,7 @@ impl Changes {
         // Header and check bound a grain to 2 MiB.
         let used = (piece.end_bytes - start).min(grain_bytes) as usize;
         let skipped = (within % grain_bytes) as usize;
-        let shows = shows && !image.shows_nothing_behind(start);
+        let shows = shows && image.zeros_behind(start, used as u64, &mut reader.slice)? < used as u64;
         let (place, is_fresh) = self.tables(layer)?.allocate()?;
         let written = if shows || !is_fresh {
             let mut assembled = std::mem::take(&mut self.assembled);
@@ -189,6 +193,8 @@ impl Changes {
         } else {
             self.tables(layer)?.file().write(bytes, place + skipped as u64)
         };
+        // Nothing leads there yet: what fails up to here changes nothing.
+        let written = written.and_then(|()| self.begin());
         let tables = self.tables(layer)?;
         match written {
             Ok(()) => tables.set(grain, place, shows || !is_fresh),
@@ -238,6 +244,9 @@ impl Changes {
                 Err(_) if piece.storage == Storage::Zeros => {}
                 Err(error) => return Err(error),
                 Ok(Storage::Flat { index, offset_bytes }) => {
+                    if !self.file(index)?.is_hole(offset_bytes + within, length) {
+                        self.begin()?;
+                    }
                     zero_in_place(self.file(index)?, offset_bytes + within, length, how)?;
                 }
                 Ok(Storage::Mapped { layer }) => {
@@ -262,23 +271,29 @@ impl Changes {
         let (own, length) = self.own(image, reader, layer, within, length)?;
         match own {
             Meaning::There { offset_bytes } => {
+                if !self.tables(layer)?.file().is_hole(offset_bytes, length) {
+                    self.begin()?;
+                }
                 zero_in_place(self.tables(layer)?.file(), offset_bytes, length, how)?;
                 return Ok(length);
             }
             Meaning::Zeros => return Ok(length),
             Meaning::Nothing if how == Zeroing::Discard => return Ok(length),
-            Meaning::Nothing if image.shows_nothing_behind(piece.start_bytes + within) => return Ok(length),
             Meaning::Nothing => {}
             Meaning::Partly { .. } | Meaning::Compressed { .. } | Meaning::Damaged(_) => return Err(Errno::IO.into()),
         }
         let grain_bytes = image.layer(layer).ok_or(Errno::IO)?.shape.block_bytes;
         let (grain, skipped) = (within / grain_bytes, within % grain_bytes);
         let used = (piece.end_bytes - piece.start_bytes - grain * grain_bytes).min(grain_bytes);
+        let zeros = image.zeros_behind(piece.start_bytes + within, length, &mut reader.slice)?;
         let length = length.min(used - skipped);
-        let tables = self.tables(layer)?;
-        if length == used && tables.can_be_zeroed() {
-            tables.set_zeroed(grain);
+        if zeros < length && length == used && self.tables(layer)?.can_be_zeroed() {
+            self.begin()?;
+            self.tables(layer)?.set_zeroed(grain);
             return Ok(length);
+        }
+        if zeros > 0 {
+            return Ok(zeros);
         }
         let length = length.min(ZEROS.len() as u64);
         self.write_new_grain(image, reader, (layer, piece), (within, &ZEROS[..length as usize]), true)?;

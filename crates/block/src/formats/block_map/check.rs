@@ -55,6 +55,7 @@ pub(super) fn check_layer(
             report.image_end_bytes = report.image_end_bytes.max(end_bytes);
         }
     }
+    report.corruptions += layer.map.check_copies(&layer.file, say)?;
     starts.sort_unstable();
     let apart_bytes = if report.compressed_clusters > 0 { 1 } else { block_bytes };
     if present > starts.len() {

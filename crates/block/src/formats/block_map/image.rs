@@ -7,7 +7,7 @@ use super::layer::{Layer, Own, SliceBuffer};
 use super::level::{Level, Piece, Storage};
 use crate::formats::CheckReport;
 use crate::formats::l2_cache::{L2Cache, SliceKey};
-use crate::{Disk, Geometry};
+use crate::{Disk, ExtentKind, Geometry};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -210,10 +210,28 @@ impl Image {
         self.levels.first()?.find(offset)
     }
 
-    /// Whether zeros show from an offset on where the top image has nothing.
-    pub(super) fn shows_nothing_behind(&self, offset: u64) -> bool {
-        let behind = self.levels.iter().skip(1).map(|level| level.size_bytes).max();
-        self.base.is_none() && behind.is_none_or(|size_bytes| offset >= size_bytes)
+    /// How many of `length` bytes from an offset on, which are on the disk, are zeros where the top image has nothing,
+    /// as far as tables and holes say so; 0 if the first one is not.
+    ///
+    /// # Errors
+    /// When a table cannot be read.
+    pub(super) fn zeros_behind(&self, offset: u64, length: u64, buffer: &mut SliceBuffer) -> io::Result<u64> {
+        let mut zeros = 0;
+        while zeros < length {
+            let (found, found_bytes) = self.walk_now(1, offset + zeros, length - zeros, buffer)?;
+            zeros += match found {
+                Found::Zeros { .. } => found_bytes,
+                Found::There { index, offset_bytes } => {
+                    let extent = self.extent_below(index, offset_bytes, found_bytes)?;
+                    if extent.kind == ExtentKind::Data {
+                        break;
+                    }
+                    extent.length_bytes
+                }
+                _ => break,
+            };
+        }
+        Ok(zeros.min(length))
     }
 
     /// The files that have bytes of the top image that may be changed.

@@ -256,11 +256,7 @@ impl<'a> Working<'a> {
             Some(changing) => changing.changes(),
             None => Err(RequestError::ReadOnly),
         };
-        let begun = changes.and_then(|changes| match changes.begin() {
-            Ok(()) => Ok(changes),
-            Err(error) => Err(errno_of(&error)),
-        });
-        let changes = match begun {
+        let changes = match changes {
             Ok(changes) => changes,
             Err(error) => return batch.drain(..).for_each(|job| job.returns.post(job.slot, Err(error))),
         };
@@ -285,7 +281,7 @@ impl<'a> Working<'a> {
         let wants_stable =
             batch.iter().any(|job| matches!(job.task, Task::Write { is_stable: true, .. } | Task::Settle));
         let settled = changes.settle(image, reader, wants_stable).map_err(|error| errno_of(&error));
-        image.may_write_in_place.store(true, Ordering::Release);
+        image.may_write_in_place.store(changes.has_begun(), Ordering::Release);
         for (job, result) in batch.drain(..).zip(results) {
             job.returns.post(job.slot, result.and(settled));
         }

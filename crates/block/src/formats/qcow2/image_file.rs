@@ -190,7 +190,7 @@ impl ImageFile {
     }
 
     /// Whether a range is known to take no storage, and so to read as zeros.
-    pub(super) fn is_hole(&self, offset: u64, length: u64) -> bool {
+    pub(in crate::formats) fn is_hole(&self, offset: u64, length: u64) -> bool {
         match seek(&self.file, SeekFrom::Data(offset)) {
             Ok(data) => data >= offset.saturating_add(length),
             // No data up to the end. Other errors are of files that do not know.

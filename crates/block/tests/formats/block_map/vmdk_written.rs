@@ -15,6 +15,9 @@ use std::sync::Arc;
 
 const VMDK: BlockMapFormat = BlockMapFormat::Vmdk;
 
+/// Where the header says that the file was not closed.
+const UNCLEAN_AT: u64 = 72;
+
 fn writable(path: &Path) -> BlockMapDisk {
     try_open(path, VMDK, &FileOptions::default()).unwrap()
 }
@@ -181,11 +184,128 @@ fn redundant_tables_that_are_out_of_date_are_mended() {
     let table = u32::from_le_bytes(bytes[redundant as usize..][..4].try_into().unwrap()) as u64 * 512;
     let file = fs::File::options().write(true).open(&image).unwrap();
     file.write_all_at(&[0; 8], table).unwrap();
+    file.write_all_at(&[1], UNCLEAN_AT).unwrap();
     drop(file);
+    let mut said = Vec::new();
+    let report = open(&image, VMDK).check(&mut |line| said.push(line.to_owned())).unwrap();
+    assert_eq!(report.corruptions, 0);
+    assert!(said.len() == 1 && said[0].starts_with("NOTE 1 redundant grain tables are behind"), "{said:?}");
     Rig::new(writable(&image)).write(MIB, &[2; 512]);
     let mended = fs::read(&image).unwrap();
     assert_eq!(mended[table as usize..][..8], bytes[table as usize..][..8]);
     check(&image);
+}
+
+/// Where the two sets differ as no power cut leaves them, either may be the one that has the data.
+#[test]
+fn tables_that_differ_are_refused_and_nothing_is_written() {
+    let (_directory, path) = directory();
+    let (image, bytes) = image_with_grains(&path);
+    let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let (directory, redundant) = (number(56) * 512, number(48) * 512);
+    let (table, copy) = (number(directory) * 512, number(redundant) * 512);
+    let entry = number(copy) as u32;
+    for (problem, at, with, unclean) in [
+        ("the first table is lost", table, vec![0; 2048], 0),
+        ("the first table is lost", table, vec![0; 2048], 1),
+        ("the first directory is lost", directory, vec![0; 4], 0),
+        ("the first directory is lost", directory, vec![0; 4], 1),
+        ("the redundant table is lost", copy, vec![0; 2048], 0),
+        ("the redundant directory is lost", redundant, vec![0; 4], 0),
+        ("an entry is another one", copy, (entry + 128).to_le_bytes().to_vec(), 1),
+        ("entries were exchanged", copy, [&bytes[copy + 4..copy + 8], &bytes[copy..copy + 4]].concat(), 1),
+    ] {
+        let mut bent = bytes.clone();
+        bent[at..at + with.len()].copy_from_slice(&with);
+        bent[UNCLEAN_AT as usize] = unclean;
+        fs::write(&image, &bent).unwrap();
+        let error = refused(&image);
+        assert!(
+            error.contains("its redundant grain table 0 is not what the first one is: add ,ro"),
+            "{problem}: {error}"
+        );
+        let mut said = Vec::new();
+        let report = open(&image, VMDK).check(&mut |line| said.push(line.to_owned())).unwrap();
+        assert_eq!(report.corruptions, 1, "{problem}");
+        assert_eq!(said, ["ERROR the redundant grain table 0 is not what the first one is"], "{problem}");
+        assert!(fs::read(&image).unwrap() == bent, "{problem}");
+    }
+}
+
+#[test]
+fn what_changes_nothing_leaves_the_file_and_its_id() {
+    let (_directory, path) = directory();
+    for options in ["subformat=monolithicSparse", "subformat=monolithicSparse,zeroed_grain=on"] {
+        let base = create(&path, "base.vmdk", options, None);
+        let mut rig = Rig::new(writable(&base));
+        rig.write(MIB, &[1; 65536]);
+        rig.perform(Operation::Discard { length_bytes: 65536 }, MIB, &[]).unwrap();
+        drop(rig);
+        let top = create(&path, "top.vmdk", options, Some("base.vmdk"));
+        for image in [&top, &base] {
+            let before = fs::read(image).unwrap();
+            let mut rig = Rig::new(writable(image));
+            for offset in [0, MIB, 2 * MIB] {
+                rig.perform(Operation::Discard { length_bytes: MIB }, offset, &[]).unwrap();
+                rig.perform(Operation::WriteZeroes { length_bytes: MIB, may_unmap: true }, offset, &[]).unwrap();
+                rig.perform(Operation::WriteZeroes { length_bytes: MIB, may_unmap: false }, offset, &[]).unwrap();
+            }
+            rig.perform(Operation::Flush, 0, &[]).unwrap();
+            drop(rig);
+            assert!(fs::read(image).unwrap() == before, "{options}");
+        }
+        fs::remove_file(&top).unwrap();
+        fs::remove_file(&base).unwrap();
+    }
+}
+
+/// Zeros are written where the parent has data, and nowhere else.
+#[test]
+fn zeros_over_a_parent_take_room_only_where_it_has_data() {
+    let (_directory, path) = directory();
+    let base = create(&path, "base.vmdk", "subformat=monolithicSparse", None);
+    Rig::new(writable(&base)).write(MIB + 512, &[1; 512]);
+    let top = create(&path, "top.vmdk", "subformat=monolithicSparse", Some("base.vmdk"));
+    let length = || fs::metadata(&top).unwrap().len();
+    let empty = length();
+    let mut rig = Rig::new(writable(&top));
+    rig.perform(Operation::WriteZeroes { length_bytes: 3 * MIB, may_unmap: false }, 0, &[]).unwrap();
+    assert!(rig.read(0, 3 * MIB as usize).iter().all(|&byte| byte == 0));
+    drop(rig);
+    assert_eq!(length().next_multiple_of(65536), empty.next_multiple_of(65536) + 65536);
+    check(&top);
+}
+
+/// What a killed process had reserved, and what it wrote where nothing leads, is used by the next one.
+#[test]
+fn crashes_leave_no_room_that_nobody_uses() {
+    const STEP: u64 = MIB / 2;
+    let (_directory, path) = directory();
+    let image = create(&path, "image.vmdk", "subformat=monolithicSparse", None);
+    let empty = fs::metadata(&image).unwrap().len();
+    let crash = path.join("crash.vmdk");
+    let mut contents = vec![0; DISK_BYTES];
+    for crashes in 1..=5 {
+        let mut rig = Rig::new(writable(&image));
+        let bytes = pattern(65536, crashes);
+        rig.write(crashes * STEP, &bytes);
+        contents[(crashes * STEP) as usize..][..65536].copy_from_slice(&bytes);
+        // The file as it is while it is open, with a grain that no entry leads to.
+        fs::copy(&image, &crash).unwrap();
+        drop(rig);
+        let file = fs::File::options().write(true).open(&crash).unwrap();
+        file.write_all_at(&[9; 65536], (empty + (crashes + 1) * 65536).next_multiple_of(65536)).unwrap();
+        fs::rename(&crash, &image).unwrap();
+        assert!(fs::metadata(&image).unwrap().len() > empty + 16 * STEP);
+    }
+    let mut rig = Rig::new(writable(&image));
+    rig.write(6 * STEP, &[6; 512]);
+    contents[6 * STEP as usize..][..512].fill(6);
+    assert!(rig.read_all() == contents);
+    drop(rig);
+    check(&image);
+    assert!(fs::metadata(&image).unwrap().len() <= empty + 7 * 65536);
+    holds(open(&image, VMDK), &contents);
 }
 
 /// An image of grains whose tables can be bent.
@@ -206,6 +326,8 @@ fn an_entry_that_leads_where_something_lies_is_refused_and_nothing_is_written() 
     let table = number(directory);
     let first = number(table as usize * 512);
     let entry = table as usize * 512 + 4;
+    // Of a grain, both tables say the same.
+    let copied = number(redundant as usize * 512) as usize * 512 + 4;
     for (at, value, wanted) in [
         // A grain: over the header, the descriptor, both directories, both tables, another grain, half of one.
         (entry, 1, "over its header or tables"),
@@ -227,6 +349,9 @@ fn an_entry_that_leads_where_something_lies_is_refused_and_nothing_is_written() 
     ] {
         let mut bent = bytes.clone();
         bent[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        if at == entry {
+            bent[copied..copied + 4].copy_from_slice(&value.to_le_bytes());
+        }
         fs::write(&image, &bent).unwrap();
         let error = refused(&image);
         assert!(error.contains(wanted), "{value} at {at}: {error}");
@@ -242,6 +367,8 @@ fn absurd_numbers_destroy_nothing() {
     let (image, bytes) = image_with_grains(&path);
     let directory = u64::from_le_bytes(bytes[56..64].try_into().unwrap()) as usize * 512;
     let table = u32::from_le_bytes(bytes[directory..directory + 4].try_into().unwrap()) as usize * 512;
+    let redundant = u64::from_le_bytes(bytes[48..56].try_into().unwrap()) as usize * 512;
+    let copy = u32::from_le_bytes(bytes[redundant..redundant + 4].try_into().unwrap()) as usize * 512;
     let fields = [
         (4, 4),
         (8, 4),
@@ -266,6 +393,11 @@ fn absurd_numbers_destroy_nothing() {
         for value in [0, 1, 2, u64::MAX, u64::MAX - 1] {
             let mut bent = bytes.clone();
             bent[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+            if at >= table {
+                // Of a grain, both tables say the same.
+                let copied = copy + (at - table);
+                bent[copied..copied + width].copy_from_slice(&value.to_le_bytes()[..width]);
+            }
             fs::write(&image, &bent).unwrap();
             let Ok(disk) = try_open(&image, VMDK, &FileOptions::default()) else {
                 assert!(fs::read(&image).unwrap() == bent, "{value} at {at}");

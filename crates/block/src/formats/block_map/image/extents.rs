@@ -37,7 +37,7 @@ impl Image {
     }
 
     /// What data are: where they lie there may be a hole.
-    fn extent_below(&self, index: usize, offset: u64, length_bytes: u64) -> io::Result<Extent> {
+    pub(super) fn extent_below(&self, index: usize, offset: u64, length_bytes: u64) -> io::Result<Extent> {
         let data = Extent { offset_bytes: offset, length_bytes, kind: ExtentKind::Data };
         let Some(below) = self.below.get(index) else { return Ok(data) };
         let geometry = below.geometry();

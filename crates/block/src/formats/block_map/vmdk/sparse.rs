@@ -4,6 +4,7 @@
 //! that was written in one pass has its directory at its end, and a footer that says where.
 
 use super::SECTOR_BYTES;
+use super::tables_check::compare_tables;
 use crate::formats::ImageError;
 use crate::formats::block_map::DISK_MAX_BYTES;
 use crate::formats::block_map::fields::{Fields, lies_within};
@@ -186,6 +187,8 @@ pub(in crate::formats::block_map) struct SparseMap {
     has_zeroed_grains: bool,
     /// Why it is only read, as a clause that goes on after the file's path.
     only_read: Option<&'static str>,
+    /// Who wrote to it last has not closed it.
+    is_unclean: bool,
     /// What no table or grain may lie over: where it begins, and how long it is.
     own: Vec<(u64, u64)>,
 }
@@ -239,6 +242,7 @@ impl SparseMap {
             redundant_offset,
             packing,
             has_zeroed_grains,
+            is_unclean: header.is_dirty,
             own,
         };
         Ok((map, note))
@@ -276,6 +280,7 @@ impl SparseMap {
             packing: Packing::None,
             has_zeroed_grains: false,
             only_read: Some("is an ESX server's"),
+            is_unclean: false,
             own: vec![(0, header_bytes), (directory_offset, tables * 4)],
         })
     }
@@ -290,6 +295,10 @@ impl SparseMap {
 
     pub(super) fn has_zeroed_grains(&self) -> bool {
         self.has_zeroed_grains
+    }
+
+    pub(super) fn is_unclean(&self) -> bool {
+        self.is_unclean
     }
 
     pub(super) fn table_entries(&self) -> u64 {
@@ -345,6 +354,11 @@ impl SparseMap {
         own.sort_unstable();
         let meet = own.windows(2).any(|pair| matches!(*pair, [(one, bytes), (other, _)] if one + bytes > other));
         if meet { Err("is damaged: its header, descriptor and directories lie over each other".into()) } else { Ok(()) }
+    }
+
+    /// Where the last of these ends.
+    pub(super) fn own_end(&self) -> u64 {
+        self.own.iter().map(|&(own, own_bytes)| own.saturating_add(own_bytes)).max().unwrap_or(0)
     }
 
     pub(super) fn is_over_own(&self, offset: u64, length: u64) -> bool {
@@ -411,6 +425,11 @@ impl BlockMap for SparseMap {
             Some(why) => Err(format!("{why}, and such a VMDK is only read")),
             None => Ok(self),
         }
+    }
+
+    fn check_copies(&self, file: &ImageFile, say: &mut dyn FnMut(&str)) -> io::Result<u64> {
+        // What is only read is read by the first tables.
+        if self.only_read.is_none() { compare_tables(file, self, say) } else { Ok(0) }
     }
 
     fn meaning(&self, _: u64, entry: u64) -> Meaning {

@@ -7,7 +7,9 @@
 //! - An entry relies on its grain's contents where more than zeros was to be read before, or where the grain may hold
 //!   something old: then all contents are stable before any entry is written.
 //!
-//! Entries are changed in memory and written for a batch of requests together, to both tables where there are two.
+//! Entries are changed in memory and written for a batch of requests together. Where there are redundant tables, an
+//! entry goes to these when it is stable in the first ones: a power cut leaves them behind, and never ahead. So what
+//! else differs is damage, and refused ([`super::tables_check`]).
 
 use super::SECTOR_BYTES;
 use super::sparse::SparseMap;
@@ -17,7 +19,7 @@ use crate::formats::block_map::image_file::ImageFile;
 use crate::formats::block_map::layer::Meaning;
 use crate::formats::pending_check::CHECKED_AT_ONCE_BYTES;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -53,8 +55,12 @@ pub(in crate::formats::block_map) struct GrainTables {
     reserved: u64,
     /// A grain that could not be written, and may hold something.
     spare: Option<u64>,
-    /// Tables whose redundant copies are not what they are.
-    outdated: Vec<u64>,
+    /// Tables whose redundant copies are behind them.
+    behind: BTreeSet<u64>,
+    /// All entries in the file are known to be stable.
+    is_stable: bool,
+    /// The file says that it is being changed.
+    has_begun: bool,
 }
 
 impl UncheckedTables {
@@ -74,9 +80,20 @@ impl UncheckedTables {
     /// A sentence, which goes on after the file's path, when something is wrong.
     pub(in crate::formats::block_map) fn check(self, is_over: &AtomicBool) -> Result<GrainTables, String> {
         let Self { read, file, map } = self;
-        let Checked { next, outdated } = check(&read, &map, is_over)?;
-        let (entries, needs_contents, spare) = (BTreeMap::new(), false, None);
-        Ok(GrainTables { read, file, map, entries, needs_contents, next, reserved: 0, spare, outdated })
+        let Checked { next, behind } = check(&read, &map, is_over)?;
+        Ok(GrainTables {
+            read,
+            file,
+            map,
+            entries: BTreeMap::new(),
+            needs_contents: false,
+            next,
+            reserved: 0,
+            spare: None,
+            behind,
+            is_stable: false,
+            has_begun: false,
+        })
     }
 }
 
@@ -101,18 +118,24 @@ impl GrainTables {
 
     /// Says that the file is being changed.
     pub(in crate::formats::block_map) fn begin(&mut self) -> io::Result<()> {
-        self.file.write_stable(&[1], UNCLEAN_AT)?;
-        for number in std::mem::take(&mut self.outdated) {
-            self.copy_table(number)?;
+        if !self.has_begun {
+            self.file.write_stable(&[1], UNCLEAN_AT)?;
+            self.has_begun = true;
         }
         Ok(())
     }
 
-    /// The same of its end: all that was changed is stable.
+    /// The same of its end, if that was said.
     pub(in crate::formats::block_map) fn end(&mut self) -> io::Result<()> {
-        if self.reserved > self.next {
-            self.file.truncate(self.next)?;
+        if !self.has_begun {
+            return Ok(());
         }
+        self.barrier()?;
+        if !self.behind.is_empty() {
+            self.copy_tables()?;
+            self.file.barrier()?;
+        }
+        self.cut()?;
         self.file.write(&[0], UNCLEAN_AT)?;
         self.file.sync()
     }
@@ -123,6 +146,18 @@ impl GrainTables {
             Some(spare) => Ok((spare, false)),
             None => Ok((self.take(self.map.grain_bytes())?, true)),
         }
+    }
+
+    /// Cuts off what lies behind all that is in use: what was reserved, by us or who did not close the file.
+    fn cut(&mut self) -> io::Result<()> {
+        if self.file.length_bytes() > self.next { self.file.truncate(self.next) } else { Ok(()) }
+    }
+
+    /// Makes all that was written stable.
+    fn barrier(&mut self) -> io::Result<()> {
+        self.file.barrier()?;
+        self.is_stable = true;
+        Ok(())
     }
 
     /// Gives back what was allocated and could not be written.
@@ -138,13 +173,18 @@ impl GrainTables {
             return Err(Errno::FBIG.into());
         }
         if end > self.reserved {
+            self.begin()?;
+            if self.reserved == 0 {
+                // What is used again is to be zeros.
+                self.cut()?;
+            }
             // Where there is no room for more, for this.
             let mut reserved = end.saturating_add(RESERVED_BYTES);
             if self.file.reach(reserved).is_err() {
                 reserved = end;
                 self.file.reach(end)?;
             }
-            self.file.barrier()?;
+            self.barrier()?;
             self.reserved = reserved;
         }
         self.next = end;
@@ -171,7 +211,7 @@ impl GrainTables {
     /// Makes stable what the changed entries rely on. For what comes before [`GrainTables::write_entries`].
     pub(in crate::formats::block_map) fn prepare(&mut self) -> io::Result<()> {
         if self.needs_contents {
-            self.file.barrier()?;
+            self.barrier()?;
             self.needs_contents = false;
         }
         let table_entries = self.map.table_entries();
@@ -182,7 +222,21 @@ impl GrainTables {
                 self.make_tables(number)?;
             }
         }
+        if self.is_stable {
+            self.copy_what_is_stable();
+        }
         Ok(())
+    }
+
+    /// Says that all that was written is stable.
+    pub(in crate::formats::block_map) fn set_stable(&mut self) {
+        self.is_stable = true;
+        self.copy_what_is_stable();
+    }
+
+    /// What a redundant table lacks for now is no reason for a request to fail: [`GrainTables::end`] tries again.
+    fn copy_what_is_stable(&mut self) {
+        drop(self.copy_tables());
     }
 
     /// Writes the changed entries to the file. Which grains they are of.
@@ -199,33 +253,48 @@ impl GrainTables {
             }
             next = Some(grain + 1);
         }
+        let (mut directories, has_copies) = (self.map.directories(), self.map.directories().count() > 1);
+        let directory = directories.next().ok_or(Errno::IO)?;
+        self.is_stable &= runs.is_empty();
         for (grain, bytes) in runs {
-            for directory in self.map.directories() {
-                let (number, within) = (grain / table_entries, grain % table_entries);
-                let table = self.map.directory_entry(&self.read, directory, number)?;
-                self.file.write(&bytes, table.ok_or(Errno::IO)? + within * 4)?;
+            let (number, within) = (grain / table_entries, grain % table_entries);
+            let table = self.map.directory_entry(&self.read, directory, number)?;
+            if has_copies {
+                self.behind.insert(number);
             }
+            self.file.write(&bytes, table.ok_or(Errno::IO)? + within * 4)?;
         }
         Ok(std::mem::take(&mut self.entries).into_keys().collect())
     }
 
     /// Sees to it that there are tables of a number.
     fn make_tables(&mut self, number: u64) -> io::Result<()> {
-        let directories: Vec<u64> = self.map.directories().collect();
-        let tables = directories.iter().map(|&directory| self.map.directory_entry(&self.read, directory, number));
-        let tables = tables.collect::<io::Result<Vec<_>>>()?;
-        if tables.iter().all(Option::is_some) {
+        let mut missing = Vec::new();
+        for directory in self.map.directories() {
+            if self.map.directory_entry(&self.read, directory, number)?.is_none() {
+                missing.push(directory);
+            }
+        }
+        if missing.is_empty() {
             return Ok(());
         }
         let table_bytes = self.map.table_bytes().next_multiple_of(SECTOR_BYTES);
-        let start = self.take(table_bytes * directories.len() as u64)?;
-        // Where the first one is there, it stays, and another one is to be as it is.
-        let kept = usize::from(matches!(tables.first(), Some(Some(_))));
-        for (place, directory) in (start..).step_by(table_bytes as usize).zip(directories).skip(kept) {
+        let start = self.take(table_bytes * missing.len() as u64)?;
+        for (place, directory) in (start..).step_by(table_bytes as usize).zip(missing) {
             let entry = (place / SECTOR_BYTES) as u32;
             self.file.write(&entry.to_le_bytes(), directory + number * 4)?;
         }
-        if kept > 0 { self.copy_table(number) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// Makes the redundant tables what the first ones are, whose entries in the file are all stable.
+    fn copy_tables(&mut self) -> io::Result<()> {
+        while let Some(&number) = self.behind.first() {
+            self.make_tables(number)?;
+            self.copy_table(number)?;
+            self.behind.remove(&number);
+        }
+        Ok(())
     }
 
     /// Makes the redundant table of a number what the other one is.

@@ -4,6 +4,8 @@ use super::SECTOR_BYTES;
 use super::sparse::SparseMap;
 use crate::formats::block_map::fields::lies_within;
 use crate::formats::block_map::image_file::ImageFile;
+use crate::formats::block_map::layer::SLICE_WORDS;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,8 +19,88 @@ const PLACES_MAX: u64 = 1 << 27;
 pub(super) struct Checked {
     /// Where the next grain goes.
     pub(super) next: u64,
-    /// Tables whose redundant copies differ, as a power cut leaves them.
-    pub(super) outdated: Vec<u64>,
+    /// Tables whose redundant copies are behind them, as a power cut leaves them.
+    pub(super) behind: BTreeSet<u64>,
+}
+
+/// Lines about copies that differ, at most; all are counted.
+const DIFFERENCES_SAID_MAX: u64 = 20;
+
+/// What the redundant copy of a table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copy {
+    Same,
+    /// It lacks what was written last. An entry goes to the copy when it is stable in the table, so that a power cut
+    /// leaves nothing else.
+    Behind,
+    /// One of the two is damaged, and nobody knows which.
+    Other,
+}
+
+/// Of tables with entries of 32 bits.
+fn compare(map: &SparseMap, entries: &[u8], copies: &[u8]) -> Copy {
+    let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    let pairs = entries.chunks_exact(4).zip(copies.chunks_exact(4)).map(|(entry, copy)| (number(entry), number(copy)));
+    pairs.filter(|(entry, copy)| entry != copy).fold(Copy::Same, |sum, (_, copy)| match copy {
+        _ if sum == Copy::Other => Copy::Other,
+        0 => Copy::Behind,
+        1 if map.has_zeroed_grains() => Copy::Behind,
+        _ => Copy::Other,
+    })
+}
+
+/// Reads the table that a directory says lies at an offset. Where there is none, all its entries are 0.
+fn read_table(file: &ImageFile, table: u64, entries: &mut [u8]) -> io::Result<()> {
+    if table > 0 {
+        return file.read(entries, table);
+    }
+    entries.fill(0);
+    Ok(())
+}
+
+/// Compares all redundant tables with the first ones, as [`super::sparse::SparseMap`]'s `check_copies` says.
+pub(super) fn compare_tables(file: &ImageFile, map: &SparseMap, say: &mut dyn FnMut(&str)) -> io::Result<u64> {
+    let mut directories = map.directories();
+    let (Some(first), Some(redundant)) = (directories.next(), directories.next()) else { return Ok(0) };
+    let mut buffers = [vec![0; map.table_bytes() as usize], vec![0; map.table_bytes() as usize]];
+    let (mut behind, mut others) = (0, 0);
+    for start in (0..map.tables()).step_by(SLICE_WORDS) {
+        let count = (map.tables() - start).min(SLICE_WORDS as u64) as usize;
+        let mut sets = [[0; SLICE_WORDS]; 2];
+        for (set, directory) in sets.iter_mut().zip([first, redundant]) {
+            file.read_le32(&mut set[..count], directory + start * 4)?;
+        }
+        let [tables, copies] = &sets;
+        for (number, (&table, &copy)) in (start..).zip(tables.iter().zip(copies)).take(count) {
+            if (table, copy) == (0, 0) {
+                continue;
+            }
+            let mut are_there = true;
+            for (bytes, sector) in buffers.iter_mut().zip([table, copy]) {
+                let is_there = lies_within(sector * SECTOR_BYTES, map.table_bytes(), file.length_bytes());
+                read_table(file, if is_there { sector * SECTOR_BYTES } else { 0 }, bytes)?;
+                are_there &= is_there;
+            }
+            let [entries, copied] = &buffers;
+            match compare(map, entries, copied) {
+                Copy::Same if are_there => {}
+                Copy::Behind if are_there && map.is_unclean() => behind += 1,
+                _ => {
+                    others += 1;
+                    if others <= DIFFERENCES_SAID_MAX {
+                        say(&format!("ERROR the redundant grain table {number} is not what the first one is"));
+                    }
+                }
+            }
+        }
+    }
+    if others > DIFFERENCES_SAID_MAX {
+        say(&format!("ERROR the same of {} more grain tables", others - DIFFERENCES_SAID_MAX));
+    }
+    if behind > 0 {
+        say(&format!("NOTE {behind} redundant grain tables are behind: who writes to the file next sees to them"));
+    }
+    Ok(others)
 }
 
 /// Looks at all tables. The error goes on after the file's path.
@@ -32,22 +114,28 @@ pub(super) fn check(file: &ImageFile, map: &SparseMap, is_over: &AtomicBool) -> 
     let sets = sets.map_err(failed)?;
     let taken = Taken::of(map, file.length_bytes(), &sets)?;
     let mut places = Places::new(map, file.length_bytes())?;
-    let mut outdated = Vec::new();
+    let mut behind = BTreeSet::new();
+    let mut end = map.own_end().max(taken.end());
     let (first, redundant) = (sets.first().ok_or("has no tables")?, sets.get(1));
     let mut buffers = [vec![0; map.table_bytes() as usize], vec![0; map.table_bytes() as usize]];
     for (number, &table) in (0..).zip(first) {
         if is_over.load(Ordering::Acquire) {
             return Err("was closed".into());
         }
-        if table == 0 {
+        let copy = redundant.map(|redundant| redundant.get(number as usize).map_or(0, |&copy| copy));
+        if table == 0 && copy.unwrap_or(0) == 0 {
             continue;
         }
         let [entries, copies] = &mut buffers;
-        file.read(entries, table).map_err(failed)?;
-        if let Some(&copy) = redundant.and_then(|redundant| redundant.get(number as usize)).filter(|&&copy| copy > 0) {
-            file.read(copies, copy).map_err(failed)?;
-            if entries != copies {
-                outdated.push(number);
+        read_table(file, table, entries).map_err(failed)?;
+        if let Some(copy) = copy {
+            read_table(file, copy, copies).map_err(failed)?;
+            match compare(map, entries, copies) {
+                Copy::Same => {}
+                Copy::Behind if map.is_unclean() => _ = behind.insert(number),
+                Copy::Behind | Copy::Other => {
+                    return Err(format!("is damaged: its redundant grain table {number} is not what the first one is"));
+                }
             }
         }
         for (grain, entry) in map.grains_of(number).zip(entries.chunks_exact(4)) {
@@ -65,9 +153,12 @@ pub(super) fn check(file: &ImageFile, map: &SparseMap, is_over: &AtomicBool) -> 
                 return Err(wrong("over its header or tables"));
             }
             places.take(start).map_err(|why| wrong(&why))?;
+            end = end.max(start + map.grain_bytes());
         }
     }
-    Ok(Checked { next: places.next(file.length_bytes()), outdated })
+    // What lies behind all that is in use, whoever did not close the file left there.
+    let end = if map.is_unclean() { end.min(file.length_bytes()) } else { file.length_bytes() };
+    Ok(Checked { next: places.next(end), behind })
 }
 
 /// Where tables lie.
@@ -90,6 +181,10 @@ impl Taken {
             Some(table) => Err(format!("is damaged: two grain tables lie at {table}")),
             None => Ok(Self { starts, table_bytes }),
         }
+    }
+
+    fn end(&self) -> u64 {
+        self.starts.last().map_or(0, |table| table + self.table_bytes)
     }
 
     fn has_any_of(&self, offset: u64, length: u64) -> bool {
@@ -131,9 +226,9 @@ impl Places {
         Ok(())
     }
 
-    /// The first place behind all that is there.
-    fn next(&self, length_bytes: u64) -> u64 {
+    /// The first place behind an end.
+    fn next(&self, end: u64) -> u64 {
         let phase = self.phase.unwrap_or(0);
-        length_bytes.saturating_sub(phase).next_multiple_of(self.grain_bytes) + phase
+        end.saturating_sub(phase).next_multiple_of(self.grain_bytes) + phase
     }
 }
