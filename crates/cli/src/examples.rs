@@ -67,6 +67,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("image commit", &["blockyard image commit --allow-dir . overlay.qcow2"]),
     ("image rebase", &["blockyard image rebase --allow-dir . -b base.qcow2 -F qcow2 overlay.qcow2"]),
+    ("image amend", &["blockyard image amend -o compat=1.1,lazy_refcounts=on vm.qcow2"]),
     (
         "image snapshot",
         &["blockyard image snapshot -c before-upgrade vm.qcow2", "blockyard image snapshot -a before-upgrade vm.qcow2"],
@@ -149,14 +150,15 @@ fn below(command: Command, path: &str) -> Command {
 mod tests {
     use super::*;
     use crate::command_line::{Cli, every_command};
+    use crate::image::own_dd_words;
     use clap::Parser;
 
     #[test]
     fn every_command_has_an_example_that_is_understood() {
         for (path, lines) in EXAMPLES {
             for line in *lines {
-                let words = line.split(' ').map(|word| word.trim_matches('\''));
-                let read = Cli::try_parse_from(words);
+                let words = line.split(' ').map(|word| word.trim_matches('\'').into()).collect();
+                let read = Cli::try_parse_from(own_dd_words(words));
                 assert!(read.is_ok(), "{line}: {}", read.err().map_or_else(String::new, |error| error.to_string()));
                 assert!(line.starts_with(&format!("blockyard {path}")), "{line} is an example of {path}");
             }

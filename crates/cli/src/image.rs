@@ -26,8 +26,9 @@ pub use whole::dd::own_words as own_dd_words;
 ///
 /// IMAGE is a disk specification, [KIND:]PATH[,KEY=VALUE...], such as disk.img or disk.qcow2.
 ///
-/// create, info, check, convert, commit, rebase, resize, map, measure and compare have qemu-img's words and options;
-/// without -f, the name's ending says an image's format. New images appear under their names when they are complete.
+/// create, info, check, convert, commit, rebase, amend, resize, snapshot, bitmap, map, measure, compare, dd and bench
+/// have qemu-img's words and options; without -f, the name's ending says an image's format. New images appear under
+/// their names when they are complete.
 ///
 /// The others are for the files in an image. Its root file system is found by looking, and what its /etc/fstab says is
 /// mounted too; -m PART[:DIR] overrides. A Linux guest does the work (User-Mode Linux: `blockyard doctor`), so that

@@ -1,5 +1,7 @@
 //! `blockyard image` on images as a whole, checked by qemu-img and sfdisk (Debian packages qemu-utils and fdisk).
 
+#[path = "image_files/amend.rs"]
+mod amend;
 #[path = "image_files/bitmaps.rs"]
 mod bitmaps;
 #[path = "image_files/blocks.rs"]

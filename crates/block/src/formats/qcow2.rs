@@ -13,6 +13,7 @@
 //! ([`metadata`]).
 
 mod allocator;
+mod amend;
 mod bitmaps;
 mod census;
 mod chain;
@@ -55,6 +56,7 @@ mod writer;
 use super::preallocation::Preallocation;
 use super::{AllowedDirectories, ImageError, l2_cache};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
+pub use amend::Qcow2Amendment;
 pub use census::{CheckReport, Repair};
 use chain::Opened;
 pub use commit::Qcow2Commit;

@@ -1,7 +1,9 @@
 //! Snapshots inside of images, made, applied and removed by us and by qemu-img in turns.
 
 use crate::rig::{Random, Rig, check_clean, open_allowed, pattern, qemu_img, read_only, text};
-use blockyard_block::{AllowedDirectories, FileOptions, ImageError, OpenedFile, Operation, Preallocation, Qcow2Disk};
+use blockyard_block::{
+    AllowedDirectories, FileOptions, ImageError, OpenedFile, Operation, Preallocation, Qcow2Amendment, Qcow2Disk,
+};
 use std::error::Error;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -186,5 +188,9 @@ fn a_disk_with_snapshots_that_do_not_say_their_size_keeps_its_own() {
     let twin = Twin::new("compat=0.10", false, 1);
     qemu_img(&["snapshot", "-c", "one", text(&twin.image())]);
     let said = resize(&twin.image(), 8 << 20).unwrap_err().to_string();
-    assert!(said.contains("snapshots that do not say which size they have"), "{said}");
+    assert!(said.contains("image amend -o compat=1.1"), "{said}");
+    let amendment = Qcow2Amendment { version: Some(3), ..Qcow2Amendment::default() };
+    amendment.apply(&to_change(&twin.image())).unwrap();
+    resize(&twin.image(), 8 << 20).unwrap();
+    check_clean(text(&twin.image()));
 }

@@ -1,6 +1,7 @@
 //! Commands on images as a whole: the command line of what [`blockyard_image::whole`] does, which this process does
 //! itself, shut in ([`shut_in`]).
 
+mod amend;
 mod behind;
 mod bench;
 mod bitmap;
@@ -36,6 +37,7 @@ pub enum WholeCommand {
     Convert(convert::ConvertArgs),
     Commit(commit::CommitArgs),
     Rebase(rebase::RebaseArgs),
+    Amend(amend::AmendArgs),
     Resize(resize::ResizeArgs),
     Snapshot(snapshot::SnapshotArgs),
     Bitmap(bitmap::BitmapArgs),
@@ -60,6 +62,7 @@ impl WholeCommand {
             Self::Convert(args) => convert::run(args),
             Self::Commit(args) => commit::run(args),
             Self::Rebase(args) => rebase::run(args),
+            Self::Amend(args) => amend::run(args),
             Self::Resize(args) => resize::run(args),
             Self::Snapshot(args) => snapshot::run(args),
             Self::Bitmap(args) => bitmap::run(args),

@@ -7,9 +7,9 @@ use std::io;
 use std::ops::Range;
 
 /// Bytes of a version 3 header that must be there.
-const HEADER_V3_BYTES: usize = 104;
+pub(super) const HEADER_V3_BYTES: usize = 104;
 /// Bytes of a version 2 header.
-const HEADER_V2_BYTES: usize = 72;
+pub(super) const HEADER_V2_BYTES: usize = 72;
 
 /// Where it is said how large clusters are.
 const CLUSTER_BITS_AT: usize = 20;
@@ -37,6 +37,8 @@ pub(super) const INCOMPATIBLE_COMPRESSION: u64 = 1 << 3;
 pub(super) const INCOMPATIBLE_EXTENDED_L2: u64 = 1 << 4;
 /// Where the low bytes of the incompatible features are in the header.
 pub(super) const INCOMPATIBLE_AT: u64 = 72;
+/// Where the features are that nobody has to know.
+pub(super) const COMPATIBLE_AT: u64 = 80;
 /// Where the features are that who does not know them takes away when he writes to the image.
 pub(super) const AUTOCLEAR_AT: u64 = 88;
 /// Where the size of the disk is.
@@ -239,7 +241,7 @@ impl Header {
             backing,
             data_file,
             is_data_file_raw: autoclear & AUTOCLEAR_DATA_FILE_RAW != 0,
-            has_lazy_refcounts: features(80) & COMPATIBLE_LAZY_REFCOUNTS != 0,
+            has_lazy_refcounts: features(COMPATIBLE_AT as usize) & COMPATIBLE_LAZY_REFCOUNTS != 0,
             compression,
             encryption,
             encryption_header: extensions.encryption,

@@ -6,8 +6,8 @@
 
 use super::create::Qcow2Backing;
 use super::header::{
-    AUTOCLEAR_AT, AUTOCLEAR_BITMAPS, AUTOCLEAR_DATA_FILE_RAW, BitmapDirectory, EXTENSION_BACKING_FORMAT,
-    EXTENSION_BITMAPS, Header,
+    AUTOCLEAR_AT, AUTOCLEAR_BITMAPS, AUTOCLEAR_DATA_FILE_RAW, BitmapDirectory, COMPATIBLE_AT,
+    COMPATIBLE_LAZY_REFCOUNTS, EXTENSION_BACKING_FORMAT, EXTENSION_BITMAPS, HEADER_V2_BYTES, HEADER_V3_BYTES, Header,
 };
 use super::image_file::ImageFile;
 use std::io;
@@ -21,7 +21,11 @@ const EXTENSION_FEATURE_NAMES: u32 = 0x6803_f857;
 
 const NAME_AT: usize = 8;
 const HEADER_LENGTH_AT: usize = 100;
-const HEADER_V2_BYTES: usize = 72;
+const VERSION_AT: u64 = 4;
+const REFCOUNT_ORDER_AT: u64 = 96;
+
+/// Refcounts of version 2 have 16 bits.
+const REFCOUNT_ORDER_V2: u32 = 4;
 
 /// Names another backing file, or none.
 ///
@@ -81,6 +85,28 @@ impl FirstCluster {
         if self.version >= 3 {
             self.put(AUTOCLEAR_AT, &autoclear(has_bitmaps, is_data_file_raw).to_be_bytes());
         }
+    }
+
+    /// Becomes the header of an image of version 3 with the same refcounts and no features.
+    pub(super) fn become_version_3(&mut self) {
+        self.header.resize(HEADER_V3_BYTES, 0);
+        self.put(VERSION_AT, &3_u32.to_be_bytes());
+        self.put(REFCOUNT_ORDER_AT, &REFCOUNT_ORDER_V2.to_be_bytes());
+        self.put(HEADER_LENGTH_AT as u64, &(HEADER_V3_BYTES as u32).to_be_bytes());
+        self.version = 3;
+    }
+
+    /// Says whether refcounts may be behind. The error goes on after the image's path.
+    pub(super) fn set_lazy_refcounts(&mut self, is_lazy: bool) -> Result<(), &'static str> {
+        if self.version < 3 {
+            let problem = "is of version 2 (compat=0.10), which has no lazy refcounts: add compat=1.1";
+            return if is_lazy { Err(problem) } else { Ok(()) };
+        }
+        let at = COMPATIBLE_AT as usize;
+        let present = self.header.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let wanted = present & !COMPATIBLE_LAZY_REFCOUNTS | if is_lazy { COMPATIBLE_LAZY_REFCOUNTS } else { 0 };
+        self.put(COMPATIBLE_AT, &wanted.to_be_bytes());
+        Ok(())
     }
 
     fn set_extension(&mut self, kind: u32, data: Option<Vec<u8>>) {

@@ -57,11 +57,14 @@ pub(super) fn resize(
 fn refuse_unsized_snapshots(file: &File, path: &Path, header: &Header) -> Result<(), ImageError> {
     let image_file = chain::image_file(file).map_err(failed(path))?;
     let found = snapshots::found(&image_file, header).map_err(failed(path))?;
-    if found.iter().all(|snapshot| snapshot.own_size_bytes.is_some() && header.version >= 3) {
-        return Ok(());
-    }
-    let problem = "has snapshots that do not say which size they have, as those of version 2: remove them first \
-                   (image snapshot -d)";
+    let problem = match found.iter().all(|snapshot| snapshot.own_size_bytes.is_some()) {
+        true if found.is_empty() || header.version >= 3 => return Ok(()),
+        true => {
+            "has snapshots and is of version 2, where they need not say which size they have: make it one of version 3 \
+             first (image amend -o compat=1.1)"
+        }
+        false => "has snapshots that do not say which size they have: remove them first (image snapshot -d)",
+    };
     Err(ImageError::Unusable { path: path.to_owned(), problem: problem.into() })
 }
 

@@ -54,10 +54,8 @@ impl ImageOptions {
     /// [`UsageError`] for what there is not.
     pub fn parse(texts: &[String], format: Format) -> Result<Self> {
         let mut options = Self::default();
-        for option in texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty()) {
-            let Some((key, value)) = option.split_once('=') else {
-                bail!(UsageError(format!("-o {option}: an option is KEY=VALUE, such as cluster_size=64K")));
-            };
+        for pair in pairs(texts) {
+            let (option, key, value) = pair?;
             options.set(key, value, format).map_err(|problem| UsageError(format!("-o {option}: {problem}")))?;
         }
         Ok(options)
@@ -131,7 +129,7 @@ impl ImageOptions {
             ("backing_file", Format::Qcow2) => self.backing_name = Some(value.to_owned()),
             ("backing_fmt", Format::Qcow2) => self.backing_format = Some(value.to_owned()),
             ("compat", Format::Qcow2) => {
-                self.features.version = chosen(value, &[("0.10", 2), ("v2", 2), ("1.1", 3), ("v3", 3)])?;
+                self.features.version = chosen(value, &VERSIONS)?;
             }
             ("refcount_bits", Format::Qcow2) => {
                 let orders = [("1", 0), ("2", 1), ("4", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
@@ -194,13 +192,25 @@ const VDI: Format = Format::BlockMap(BlockMapFormat::Vdi);
 const VHD: Format = Format::BlockMap(BlockMapFormat::Vhd);
 const VHDX: Format = Format::BlockMap(BlockMapFormat::Vhdx);
 
+/// Each `key=value` of these texts: as a whole, and its parts.
+pub fn pairs(texts: &[String]) -> impl Iterator<Item = Result<(&str, &str, &str)>> {
+    let options = texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty());
+    options.map(|option| match option.split_once('=') {
+        Some((key, value)) => Ok((option, key, value)),
+        None => bail!(UsageError(format!("-o {option}: an option is KEY=VALUE, such as cluster_size=64K"))),
+    })
+}
+
+/// Words for versions of qcow2.
+pub const VERSIONS: [(&str, u32); 4] = [("0.10", 2), ("v2", 2), ("1.1", 3), ("v3", 3)];
+
 /// Words for yes and no.
-const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
+pub const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 
 /// What a word stands for.
-fn chosen<T: Copy>(word: &str, choices: &[(&str, T)]) -> Result<T, String> {
+pub fn chosen<T: Clone>(word: &str, choices: &[(&str, T)]) -> Result<T, String> {
     let found = choices.iter().find(|(known, _)| *known == word);
-    found.map(|&(_, choice)| choice).ok_or_else(|| {
+    found.map(|(_, choice)| choice.clone()).ok_or_else(|| {
         let known: Vec<_> = choices.iter().map(|(known, _)| *known).collect();
         format!("it is {}", known.join(", "))
     })

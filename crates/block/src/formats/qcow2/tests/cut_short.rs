@@ -6,8 +6,8 @@ use super::super::census::Repair;
 use super::super::header::Header;
 use super::super::metadata::Bitmaps;
 use super::super::{
-    Preallocation, Qcow2Backing, Qcow2BitmapAction, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk,
-    Qcow2Rebase, chain, resize,
+    Preallocation, Qcow2Amendment, Qcow2Backing, Qcow2BitmapAction, Qcow2Check, Qcow2Commit, Qcow2CreateOptions,
+    Qcow2Disk, Qcow2Features, Qcow2Rebase, chain, resize,
 };
 use super::open_to_change;
 use super::recorded_file::{Recorded, Recorder};
@@ -174,6 +174,35 @@ fn a_backing_file_that_is_named_is_the_old_one_or_the_new_one() {
             let is_last = cut == recording.recording.event_count();
             assert!(found == new || (found == old && !is_last), "cut behind {cut}: {found:?}");
             contents(&path);
+        });
+    }
+}
+
+#[test]
+fn an_image_that_is_amended_is_the_old_one_or_the_new_one() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("base.raw"), vec![5; DISK_BYTES as usize]).unwrap();
+    let backing = Some(Qcow2Backing { name: "base.raw".into(), format: "raw".into() });
+    for cluster_bytes in [512, CLUSTER_BYTES] {
+        let path = directory.path().join("image.qcow2");
+        let features = Qcow2Features { version: 2, ..Qcow2Features::default() };
+        let options = Qcow2CreateOptions { features, backing: backing.clone(), ..Qcow2CreateOptions::new(DISK_BYTES) };
+        Qcow2Disk::create(&path, &Qcow2CreateOptions { cluster_bytes, ..options }).unwrap();
+        let wanted = contents(&path);
+        let new = Qcow2Amendment { version: Some(3), has_lazy_refcounts: Some(true) };
+        let image = open_to_change(&path);
+        let recording = recorded(&path, || new.apply(&image).unwrap());
+        drop(image);
+        at_each_cut(&path, &recording, |cut| {
+            let bytes = fs::read(&path).unwrap();
+            let found = Header::parse(&bytes, bytes.len() as u64).unwrap();
+            let is_new = (found.version, found.has_lazy_refcounts) == (3, true);
+            let is_old = (found.version, found.has_lazy_refcounts) == (2, false);
+            assert_eq!(found.backing.as_ref().map(|backing| backing.name.as_str()), Some("base.raw"));
+            let is_last = cut == recording.recording.event_count();
+            assert!(is_new || (is_old && !is_last), "cut behind {cut}: {found:?}");
+            assert!(contents(&path) == wanted, "cut behind {cut}");
+            assert_eq!(corruptions(&path), 0, "cut behind {cut}");
         });
     }
 }

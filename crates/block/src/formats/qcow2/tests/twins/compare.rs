@@ -14,7 +14,7 @@ use std::path::Path;
 /// neither.
 pub(super) const REFUSED: &[(&str, &str)] = &[
     ("has snapshots, which show what is behind it", "commit and rebase would change what snapshots show"),
-    ("has snapshots that do not say which size they have", "resize would lose the snapshots' size"),
+    ("has snapshots and is of version 2", "resize would lose the snapshots' size; amend makes it version 3"),
     ("has a snapshot", "two snapshots of one name cannot be told apart"),
     ("its refcounts of", "refused before anything is changed; QEMU fails, too, and may leave leaks"),
     ("has its data in another file", "a snapshot cannot keep what another file holds; QEMU refuses it, too"),
