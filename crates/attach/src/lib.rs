@@ -51,7 +51,8 @@ const BEGUN_AT: u64 = 8;
 const ENDED_AT: u64 = 16;
 const SHARED_AT: u64 = 24;
 const TOLD_AT: u64 = 32;
-const CALLS_AT: u64 = 40;
+/// Apart from the others, which all processes look at with each request.
+const CALLS_AT: u64 = 128;
 /// Disks at most.
 pub const DISKS_MAX: usize = 64;
 /// Queues of each process: as many of its threads transfer at a time.

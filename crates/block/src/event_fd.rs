@@ -25,7 +25,8 @@ impl EventFd {
     }
 
     /// The same, for a library in somebody else's program, which may close the descriptor by its number and open a file
-    /// there: nothing is ever written to that, or read from it. Each use costs one more system call.
+    /// there: nothing is written to that, or read from it, unless it is an event, too (or an epoll instance, a timer or
+    /// another file of this sort, which the kernel does not tell apart). Each use costs one more system call.
     ///
     /// # Errors
     /// As [`EventFd::new`].

@@ -26,6 +26,8 @@ struct Page {
     shared: AtomicU64,
     /// Writes that failed, and of which programs were told so.
     told: AtomicU64,
+    /// What follows is in a cache line of its own: who counts there is in nobody's way.
+    _apart: [u64; 11],
     /// System calls that waking and waiting took, whoever else changes the disk.
     calls: AtomicU64,
 }

@@ -126,7 +126,9 @@ calls! {
         disk_named(path).map_or_else(own, |number| named(number, resolved))
     }
     fn [__realpath_chk](path: *const c_char, resolved: *mut c_char, size: size_t) -> *mut c_char |own| {
-        disk_named(path).map_or_else(own, |number| named(number, resolved))
+        // With less room than any path may need, glibc's own ends the program.
+        let has_room = size >= libc::PATH_MAX as usize;
+        disk_named(path).filter(|_| has_room).map_or_else(own, |number| named(number, resolved))
     }
     fn [canonicalize_file_name](path: *const c_char) -> *mut c_char |own| {
         disk_named(path).map_or_else(own, |number| named(number, null_mut()))

@@ -122,10 +122,17 @@ impl Stream {
         fstat(&self.socket).is_ok_and(|found| FileIdentity::of(&found) == self.identity)
     }
 
+    /// Refuses a descriptor that is not its own any more.
+    fn check_own(&self) -> Result<(), StreamError> {
+        if self.is_own() { Ok(()) } else { Err(StreamError::Closed) }
+    }
+
     /// Makes both sides see the end of the connection.
     pub(super) fn shut_down(&self) {
-        // It fails when it is at its end already.
-        let _ = shutdown(&self.socket, Shutdown::Both);
+        if self.is_own() {
+            // It fails when it is at its end already.
+            let _ = shutdown(&self.socket, Shutdown::Both);
+        }
     }
 
     /// Sends a message, and descriptors with its first byte.
@@ -137,6 +144,7 @@ impl Stream {
         descriptors: &[BorrowedFd<'_>],
         deadline: Instant,
     ) -> Result<(), StreamError> {
+        self.check_own()?;
         let mut message = Vec::with_capacity(HEADER_BYTES + body.len());
         for word in [request, flags, body.len() as u32] {
             message.extend(word.to_ne_bytes());
@@ -163,6 +171,7 @@ impl Stream {
     /// Receives a message into `body`. Descriptors that come with it are nobody's: the kernel closes them, because no
     /// room was given for them.
     pub(super) fn receive(&self, body: &mut [u8], deadline: Instant) -> Result<Header, StreamError> {
+        self.check_own()?;
         let mut header = [0; HEADER_BYTES];
         self.fill(&mut header, deadline)?;
         let word = |index: usize| u32::from_ne_bytes(std::array::from_fn(|byte| header[4 * index + byte]));
@@ -224,5 +233,28 @@ fn connect_error(errno: Errno, path: &Path, name: &Arc<str>, patience: Duration)
         Errno::ACCESS | Errno::PERM => SessionError::Permission(socket),
         Errno::AGAIN => SessionError::NoAnswer { socket, patience },
         errno => SessionError::Os { socket, error: errno.into() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::dup2;
+    use std::io::Read;
+
+    /// A program that closes all descriptors past libc may have a socket of its own there then.
+    #[test]
+    fn another_socket_with_its_number_is_left_alone() {
+        let [(ours, _server), (mut theirs, other)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+        let stop = Arc::new(EventFd::new().unwrap());
+        let mut stream = Stream::from_socket(ours, &stop).unwrap();
+        dup2(&other, &mut stream.socket).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert!(matches!(stream.send(1, VERSION, &[7; 8], &[], deadline), Err(StreamError::Closed)));
+        assert!(matches!(stream.receive(&mut [0; 8], deadline), Err(StreamError::Closed)));
+        stream.shut_down();
+        theirs.set_nonblocking(true).unwrap();
+        let found = theirs.read(&mut [0; 64]).unwrap_err();
+        assert_eq!(found.kind(), io::ErrorKind::WouldBlock, "neither a message nor an end came");
     }
 }
