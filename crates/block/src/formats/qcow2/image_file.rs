@@ -93,13 +93,21 @@ impl ImageFile {
         self.length_bytes.load(Ordering::Acquire)
     }
 
+    /// Makes all that was written stable. The kernel says once that it could not: what is lost then is not known, and
+    /// nothing that could lead there is written any more.
     pub(in crate::formats) fn sync(&self) -> io::Result<()> {
-        if self.cache_unsafe { Ok(()) } else { self.file.sync() }
+        self.synced(HostFile::sync)
     }
 
     /// The same, as what follows relies on all that was written before.
     pub(in crate::formats) fn barrier(&self) -> io::Result<()> {
-        if self.cache_unsafe { Ok(()) } else { self.file.barrier() }
+        self.synced(HostFile::barrier)
+    }
+
+    fn synced(&self, sync: impl FnOnce(&HostFile) -> io::Result<()>) -> io::Result<()> {
+        let synced = if self.cache_unsafe { Ok(()) } else { sync(&self.file) };
+        self.is_unknown.fetch_or(synced.is_err(), Ordering::AcqRel);
+        synced
     }
 
     /// Gives a range's storage back; it reads as zeros afterwards. Not every file can.

@@ -1,6 +1,6 @@
 //! Calls that fail, full disks, tables that lie, and cuts where what moved is freed.
 
-use super::super::{Qcow2CreateOptions, Qcow2Disk};
+use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
 use super::open_to_change;
 use super::recorded_file::{Failures, Recorder};
 use crate::{
@@ -171,6 +171,31 @@ fn nothing_is_written_once_it_is_not_known_what_the_header_says() {
         assert!(user.read(at << 20, DISK_BYTES).unwrap().iter().all(|&byte| byte == 7), "{at} MiB");
     }
     user.write(31 << 20, 512, 8).unwrap();
+}
+
+/// A part of a cluster is written, so that the rest is copied: that is stable before anything leads there. The kernel
+/// says once that it could not be, and has forgotten it then.
+#[test]
+fn nothing_leads_to_what_could_not_be_made_stable() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("base"), [3; DISK_BYTES as usize]).unwrap();
+    let path = directory.path().join("image");
+    let backing = Some(Qcow2Backing { name: "base".into(), format: "raw".into() });
+    Qcow2Disk::create(&path, &Qcow2CreateOptions { backing, ..Qcow2CreateOptions::new(DISK_BYTES) }).unwrap();
+    let mut user = User::of(&path);
+    user.write(0, 512, 1).unwrap();
+    user.failures().sync_fails.store(true, Ordering::SeqCst);
+    let failed = Err(RequestError::Os(libc::EIO));
+    assert_eq!(user.write(CLUSTER, 512, 7), failed);
+    assert!(!user.failures().sync_fails.load(Ordering::SeqCst));
+    assert_eq!(user.write(2 * CLUSTER, 512, 8), failed, "it would take along what was lost");
+    assert_eq!(user.perform(Operation::Flush, 0, 0), Ok(()));
+    drop(user);
+    let mut user = User::of(&path);
+    for (offset, byte) in [(0, 1), (512, 3), (CLUSTER, 3), (CLUSTER + 512, 3), (2 * CLUSTER, 3)] {
+        assert_eq!(user.read(offset, 512).unwrap(), [byte; 512], "{offset}");
+    }
+    user.write(CLUSTER, 512, 9).unwrap();
 }
 
 #[test]

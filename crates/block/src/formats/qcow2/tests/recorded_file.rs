@@ -120,6 +120,8 @@ pub(in super::super) struct Failures {
     pub(in super::super) fails_in: AtomicU64,
     /// The next write of the header is done, and said to have failed.
     pub(in super::super) header_fails: AtomicBool,
+    /// The next sync says that something could not be made stable.
+    pub(in super::super) sync_fails: AtomicBool,
     /// No write finds storage that has none.
     pub(in super::super) is_full: AtomicBool,
 }
@@ -165,10 +167,17 @@ impl RecordedFile {
     }
 
     pub(in super::super) fn sync(&self) -> io::Result<()> {
+        self.may_fail_to_sync()?;
         self.flush(|| self.file.sync())
     }
 
+    /// Once, as the kernel says it.
+    fn may_fail_to_sync(&self) -> io::Result<()> {
+        if self.failures.sync_fails.swap(false, Ordering::SeqCst) { Err(Errno::IO.into()) } else { Ok(()) }
+    }
+
     pub(in super::super) fn barrier(&self) -> io::Result<()> {
+        self.may_fail_to_sync()?;
         if self.skips_barriers() { Ok(()) } else { self.flush(|| self.file.barrier()) }
     }
 
