@@ -81,6 +81,27 @@ const fn archive(
     FileFormat { word, name, sort: Sort::Archive, endings, signatures }
 }
 
+/// A frame of Zstandard, or one that is skipped, as pzstd begins.
+const ZSTANDARD: &[Signature] = &[
+    at(0, b"\x28\xb5\x2f\xfd"),
+    at(0, b"\x50\x2a\x4d\x18"),
+    at(0, b"\x51\x2a\x4d\x18"),
+    at(0, b"\x52\x2a\x4d\x18"),
+    at(0, b"\x53\x2a\x4d\x18"),
+    at(0, b"\x54\x2a\x4d\x18"),
+    at(0, b"\x55\x2a\x4d\x18"),
+    at(0, b"\x56\x2a\x4d\x18"),
+    at(0, b"\x57\x2a\x4d\x18"),
+    at(0, b"\x58\x2a\x4d\x18"),
+    at(0, b"\x59\x2a\x4d\x18"),
+    at(0, b"\x5a\x2a\x4d\x18"),
+    at(0, b"\x5b\x2a\x4d\x18"),
+    at(0, b"\x5c\x2a\x4d\x18"),
+    at(0, b"\x5d\x2a\x4d\x18"),
+    at(0, b"\x5e\x2a\x4d\x18"),
+    at(0, b"\x5f\x2a\x4d\x18"),
+];
+
 /// The first whose signature is there is what a file is.
 ///
 /// Sources: QEMU's docs/interop (qcow2, qed, parallels, vpc) and the drivers in its block/; VMware's Virtual Disk
@@ -111,7 +132,7 @@ static FORMATS: [FileFormat; 21] = [
     archive("vma", "Proxmox backup (VMA)", &["vma"], &[at(0, b"VMA\0\0\0\0\x01")]),
     compressed("gz", "gzip", &["gz", "tgz"], &[at(0, b"\x1f\x8b\x08")]),
     compressed("xz", "xz", &["xz", "txz"], &[at(0, b"\xfd7zXZ\0")]),
-    compressed("zst", "Zstandard", &["zst", "zstd", "tzst"], &[at(0, b"\x28\xb5\x2f\xfd")]),
+    compressed("zst", "Zstandard", &["zst", "zstd", "tzst"], ZSTANDARD),
     // Each block begins with the digits of pi; a file without any with those of its square root.
     compressed("bz2", "bzip2", &["bz2", "tbz2"], &[at(4, b"1AY&SY"), at(4, b"\x17\x72\x45\x38\x50\x90")]),
     compressed("lz4", "LZ4", &["lz4"], &[at(0, b"\x04\x22\x4d\x18")]),
