@@ -56,15 +56,11 @@ impl EndSignals {
 
     /// The signal that came, by its name; `None` if none has.
     pub fn name(&self) -> Option<String> {
-        match LAST.load(Ordering::Relaxed) {
-            0 => None,
-            signal => {
-                if self.forgives.load(Ordering::Relaxed) && self.is_ctrl_c() {
-                    SECOND.forget();
-                }
-                Some(name(signal as i32))
-            }
+        let last = last();
+        if last.is_some() && self.forgives.load(Ordering::Relaxed) && self.is_ctrl_c() {
+            SECOND.forget();
         }
+        last
     }
 
     /// Somebody who presses Ctrl-C twice is patient from now on: it ends one thing, and not this process.
@@ -128,6 +124,14 @@ pub fn wait_for_program(program: &mut Child) -> io::Result<ExitStatus> {
         if LAST.load(Ordering::Relaxed) == SIGINT as usize {
             SECOND.forget();
         }
+    }
+}
+
+/// The last signal that asked this process to end, by its name, until it is forgotten.
+pub fn last() -> Option<String> {
+    match LAST.load(Ordering::Relaxed) {
+        0 => None,
+        signal => Some(name(signal as i32)),
     }
 }
 

@@ -49,6 +49,9 @@ pub struct Confinement {
     /// terminal. It has no clients then, and its memory is in no core dump. Threads give up more
     /// ([`MachineThread`](crate::MachineThread)).
     pub machine: bool,
+    /// Whether it only makes one stream of another, of descriptors that it has: it opens and locks nothing, removes
+    /// nothing, has one thread, and its memory is limited by whoever starts it.
+    pub filters: bool,
 }
 
 /// A directory with all that is below it, in which a process opens, makes and removes what it is asked to. It makes no
@@ -107,7 +110,7 @@ impl Confinement {
     /// When the kernel refuses; it has no seccomp filters, for instance.
     pub fn enter(&self) -> Result<Landlock, ConfinementError> {
         FileDisk::make_rings_ahead(self.queues);
-        let locks = if self.tree.is_none() { lock_any_amount() } else { 0 };
+        let locks = if self.tree.is_none() && !self.filters { lock_any_amount() } else { 0 };
         let kept_capabilities = self.kept_capabilities().map(|kept| kept | locks);
         let landlock_error = |error: landlock::RulesetError| ConfinementError::Landlock(error.to_string());
         let ruleset = self.ruleset().map_err(landlock_error)?;
@@ -173,6 +176,9 @@ impl Confinement {
     }
 
     fn allowed(&self) -> Result<AllowList, BackendError> {
+        if self.filters {
+            return filtering();
+        }
         let mut list = if self.machine { making_machines()? } else { serving(&IOCTLS)? };
         if let Some(tree) = &self.tree {
             tree.change(&mut list)?;
@@ -202,6 +208,13 @@ fn serving(requests: &[u64]) -> Result<AllowList, BackendError> {
     let mut list = AllowList::new(&ALLOWED)?;
     list.one_of(libc::SYS_ioctl, 1, requests)?;
     list.one_of(libc::SYS_io_uring_register, 1, &RING_REGISTRATIONS.map(u64::from))?;
+    Ok(list)
+}
+
+/// What making one stream of another takes.
+fn filtering() -> Result<AllowList, BackendError> {
+    let mut list = AllowList::new(&FILTERING)?;
+    list.forbid(&[libc::SYS_clone, libc::SYS_fcntl, libc::SYS_prctl, libc::SYS_sendto]);
     Ok(list)
 }
 
@@ -293,6 +306,32 @@ const CHANGING: [i64; 12] = [
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
     libc::SYS_copy_file_range,
+];
+
+/// What a process needs that reads, computes and writes.
+const FILTERING: [i64; 22] = [
+    libc::SYS_read,
+    libc::SYS_pread64,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_lseek,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_close,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_futex,
+    libc::SYS_clock_gettime,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
 ];
 
 /// What only disks take.

@@ -55,7 +55,7 @@ pub(crate) fn config(plan: &CopyPlan, queues: u32, source: &Source, destination:
         queue_depth: plan.queue_depth,
         memory_size: plan.memory_bytes,
         flush: plan.flush,
-        detect_zeroes: plan.detect_zeroes,
+        detect_zeroes: source.looks_for_zeros(plan),
     }
 }
 

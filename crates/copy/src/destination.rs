@@ -45,7 +45,7 @@ impl Destination {
         let replacement = ReplacementFile::create_like(path, source.permissions)?;
         replacement.set_length(source.length_bytes)?;
         // Where zeros are looked for, what is not written stays a hole.
-        let must_write_bytes = match plan.detect_zeroes {
+        let must_write_bytes = match source.looks_for_zeros(plan) {
             true => 0,
             false => source.for_data(|range| preallocate(&replacement, range))?,
         };
@@ -88,7 +88,7 @@ impl Destination {
             bail!("{named} has {room} bytes, too few for the {needed} bytes of {input} in sectors of {sector_bytes}");
         }
         let zeroed = reads_as_zeros(&*end.disk, needed).with_context(|| format!("cannot tell what is on {named}"))?;
-        let must_write_bytes = match (zeroed, plan.detect_zeroes) {
+        let must_write_bytes = match (zeroed, source.looks_for_zeros(plan)) {
             (false, _) => needed,
             (true, true) => 0,
             (true, false) => source.for_data(|_| Ok(()))?,

@@ -56,6 +56,11 @@ impl Source {
         unpacked.finish().map_err(|error| unpacked.failure().map_or_else(|| error.into(), anyhow::Error::msg))
     }
 
+    /// Whether the guest looks for zeros in what it reads: what is decompressed does not say where they are.
+    pub(crate) fn looks_for_zeros(&self, plan: &CopyPlan) -> bool {
+        plan.detect_zeroes || self.unpacked.is_some()
+    }
+
     /// Why the first request that failed did.
     pub(crate) fn first_error(&self) -> Option<String> {
         let error = self.end.first_error()?;

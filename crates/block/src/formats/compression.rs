@@ -119,7 +119,7 @@ impl Read for Explained {
         self.decoder.read(bytes).map_err(|error| {
             let said = error.to_string();
             let problem = match error.kind() {
-                ErrorKind::Interrupted => return error,
+                ErrorKind::Interrupted | ErrorKind::BrokenPipe => return error,
                 ErrorKind::UnexpectedEof => "it ends too early: it was cut off".to_owned(),
                 // What the libraries say where the window is larger than they may take.
                 _ if said.contains("memory") => {

@@ -2,7 +2,7 @@
 
 use super::format::Format;
 use super::opening::OpenError;
-use crate::{Compression, FileFormat, Remedy};
+use crate::{BlockMapFormat, Compression, FileFormat, Remedy};
 use std::fs::File;
 use std::path::Path;
 
@@ -96,6 +96,20 @@ pub(super) fn check_compressed(
             ))
         }),
     }
+}
+
+/// That what is in a compressed file begins like the image that it is to be, as far as images of its format begin in
+/// one way. All of it is looked at when it is unpacked.
+pub(super) fn check_first(first: &[u8], wanted: Format) -> Result<(), String> {
+    let sector = first.get(..512).unwrap_or(first);
+    let found = FileFormat::of_ends(sector, &[]);
+    let is = match wanted {
+        // Only the one who says so has a key, and a fixed VHD has nothing but an end.
+        Format::Raw | Format::Luks | Format::BlockMap(BlockMapFormat::Vhd) => true,
+        Format::Ova => found.is_some_and(|found| found.word == "tar"),
+        wanted => found.and_then(Format::of) == Some(wanted),
+    };
+    if is { Ok(()) } else { Err(format!("what is in it does not begin like a {} image", wanted.word())) }
 }
 
 /// The same of a file that need not be there, or whose contents do not matter as they are replaced.

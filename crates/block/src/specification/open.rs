@@ -144,9 +144,14 @@ fn overlay(
     Ok(Arc::new(OverlayDisk::open_or_create(base, path, name, permissions, &options)?))
 }
 
-/// `base`, with changes that are gone when it is closed. They may be large: /tmp is often memory.
+/// Where large files without a name lie that are gone in the end: /tmp is often memory.
+pub fn temporary_directory() -> PathBuf {
+    std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
+}
+
+/// `base`, with changes that are gone when it is closed.
 fn snapshot(base: Arc<dyn Disk>, backend: &dyn DiskKind) -> OpenedAs {
-    let directory = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+    let directory = temporary_directory();
     // What does not last goes through the page cache, and need not reach the file at all.
     let options = FileOptions { direct: false, ..delta_options(backend, &*base, false) };
     let no_place = |error| OpenError::other("no place for a snapshot's changes (TMPDIR names one)", error);

@@ -3,10 +3,12 @@
 use crate::layers::PartitionDisk;
 use crate::{Compression, Disk, FileDiskError, ImageError, OpenedFile, UnpackedDisk, Unpacker, shown, size};
 use std::error::Error;
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What opening gives.
 pub(super) type OpenedAs = Result<Arc<dyn Disk>, OpenError>;
@@ -67,11 +69,14 @@ pub struct OpenContext<'a> {
     pub unpacking: Option<Unpacking<'a>>,
 }
 
+/// Starts somebody who decompresses a file.
+type Starting<'a> = dyn Fn(&File, Compression, Option<Duration>) -> io::Result<Unpacker> + 'a;
+
 /// How a compressed file is read as a disk: once, from its beginning to its end.
 #[derive(Clone, Copy)]
 pub struct Unpacking<'a> {
-    /// Starts somebody who decompresses it.
-    pub start: &'a dyn Fn(&OpenedFile, Compression) -> io::Result<Unpacker>,
+    /// Starts somebody who decompresses it, and gives up when nothing has come for so long.
+    pub start: &'a Starting<'a>,
     /// What it may become at most.
     pub bytes_max: u64,
     /// How often its disk is read from its beginning.
@@ -80,6 +85,8 @@ pub struct Unpacking<'a> {
     pub needs_length: bool,
     /// Where an image is unpacked that is compressed as a whole, as its parts lie anywhere.
     pub scratch: &'a Path,
+    /// How long it may take until more comes out; `None`: any time.
+    pub patience: Option<Duration>,
 }
 
 /// Why a disk could not be opened.

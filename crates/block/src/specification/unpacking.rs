@@ -3,6 +3,7 @@
 use super::content;
 use super::format::Format;
 use super::kinds::FileSpecification;
+use super::open::temporary_directory;
 use super::opening::{OnBackend, OpenContext, OpenError, Unpacking};
 use crate::formats::too_large;
 use crate::specification::kinds::DiskKind;
@@ -10,7 +11,8 @@ use crate::{Compression, OpenedFile, UnpackedDisk, Unpacker, shown};
 use rustix::fs::{Mode, fchmod};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,10 +36,13 @@ pub(super) fn open(
     let content = named.compressed().map_or_else(|| path.clone(), |(_, content)| content);
     let format = content::check_compressed(file.file(), path, compression, &content, named.format)?;
     file.lock(&named.options(true))?;
-    let start = || (unpacking.start)(&file, compression).map_err(failed);
+    let input = reopen(file.file()).map_err(failed)?;
+    let start = || (unpacking.start)(&input, compression, unpacking.patience).map_err(failed);
     let permissions = file.permissions().map_err(failed)?;
     if format != Format::Raw {
-        let unpacked = unpack(start()?, unpacking.bytes_max, unpacking.scratch, permissions).map_err(failed)?;
+        // What is none is not to fill a file system first.
+        let looks = |first: &[u8]| content::check_first(first, format).map_err(io::Error::other);
+        let unpacked = unpack(start()?, unpacking.bytes_max, unpacking.scratch, permissions, looks).map_err(failed)?;
         let image = OpenedFile::new(unpacked, path.with_file_name(content));
         let named = FileSpecification {
             path: image.path().to_owned(),
@@ -64,9 +69,8 @@ pub(super) fn open(
         declared_bytes = Some(length_of(start()?, unpacking.bytes_max).map_err(failed)?);
     }
     let passes = (0..unpacking.passes.max(1)).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
-    let handle = file.file().try_clone().map_err(failed)?;
     let is_said = named.format.is_some();
-    let disk = UnpackedDisk::new(path, handle, passes, declared_bytes, unpacking.bytes_max, is_said).map_err(failed)?;
+    let disk = UnpackedDisk::new(path, input, passes, declared_bytes, unpacking.bytes_max, is_said).map_err(failed)?;
     let disk = Arc::new(disk);
     Ok(OnBackend {
         disk: Arc::clone(&disk) as Arc<_>,
@@ -79,17 +83,38 @@ pub(super) fn open(
     })
 }
 
-/// A file without a name that has what comes out, its zeros left out.
-fn unpack(unpacker: Unpacker, bytes_max: u64, scratch: &Path, permissions: u32) -> io::Result<File> {
-    let place =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot unpack it in {}: {error}", shown(scratch)));
+/// A file without a name that has what comes out, its zeros left out. `looks` may refuse what that begins with.
+fn unpack(
+    unpacker: Unpacker,
+    bytes_max: u64,
+    scratch: &Path,
+    permissions: u32,
+    looks: impl Fn(&[u8]) -> io::Result<()>,
+) -> io::Result<File> {
+    let is_temporary = scratch == temporary_directory();
+    let hint = if is_temporary { " (TMPDIR names another place)" } else { "" };
+    let place = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot unpack it in {}{hint}: {error}", shown(scratch)))
+    };
     let file = tempfile::tempfile_in(scratch).map_err(place)?;
     fchmod(&file, Mode::from_raw_mode(permissions))?;
     let length_bytes = pieces(unpacker, bytes_max, |bytes, at| {
+        if at == 0 {
+            looks(bytes)?;
+        }
         if bytes.iter().all(|&byte| byte == 0) { Ok(()) } else { file.write_all_at(bytes, at).map_err(place) }
     })?;
     file.set_len(length_bytes).map_err(place)?;
     Ok(file)
+}
+
+/// The same file, open for reading only and with a position of its own: locks of the other one are nothing to whoever
+/// has this. Where the system does not let us, it is the other one.
+fn reopen(file: &File) -> io::Result<File> {
+    let kind = file.metadata()?.file_type();
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let reopened = (kind.is_file() || kind.is_block_device()).then(|| File::open(path)).and_then(Result::ok);
+    reopened.map_or_else(|| file.try_clone(), Ok)
 }
 
 /// How long it becomes.

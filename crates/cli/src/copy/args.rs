@@ -1,7 +1,7 @@
 //! `blockyard copy`: its options, and what they may be.
 
 use anyhow::Result;
-use blockyard_block::specification::{DiskSpecification, Format};
+use blockyard_block::specification::{DiskSpecification, Format, Unpacking, temporary_directory};
 use blockyard_block::{Engine, directory_of, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::time;
@@ -156,7 +156,8 @@ impl CopyOptions {
     pub fn open_options(&self) -> OpenOptions<'_> {
         // Whoever wants to hear of a copy that hangs does not want to wait longer for a server.
         let reconnect = self.plan.timeout.map_or(RECONNECT, |timeout| timeout.min(RECONNECT));
-        let unpacking = Some(unpacker::unpacking(self.size_max, &self.scratch));
+        let unpacking = unpacker::unpacking(self.size_max, &self.scratch);
+        let unpacking = Some(Unpacking { patience: self.plan.timeout, ..unpacking });
         OpenOptions { reconnect, unpacking, ..disk::to_write(&self.allow_dirs) }
     }
 }
@@ -217,7 +218,9 @@ impl CopyArgs {
             detect_zeroes: self.detect_zeroes,
             debug: self.debug,
         };
-        let scratch = plan.output.named.image_file().map_or(Path::new("."), directory_of).to_owned();
+        let replaced =
+            plan.output.named.replaced_file(plan.in_place)?.filter(|_| plan.output.named.raw_file().is_some());
+        let scratch = replaced.map_or_else(temporary_directory, |path| directory_of(path).to_owned());
         let (allow_dirs, size_max) = (self.allow_dir.clone(), self.size_max);
         Ok(CopyOptions { plan, allow_dirs, size_max, scratch, stats: self.stats, json: self.json })
     }

@@ -2,7 +2,7 @@
 
 use super::digest::{self, CheckedFile, Digest, ExpectedFile};
 use super::new_image::NewImage;
-use super::{Told, WholeDisk, stopped};
+use super::{Told, WholeDisk, check, stopped};
 use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::Remedy;
@@ -394,6 +394,8 @@ impl Conversion {
         target.fill(&*source.disk, options, compress, &told).map_err(|error| {
             target.failed(match error {
                 ConversionError::Stopped => stopped(watch),
+                // It ends what reads as well.
+                _ if watch.ends().is_some() => stopped(watch),
                 error => {
                     source.failure().unwrap_or_else(|| error.into()).context(format!("cannot convert {from} to {to}"))
                 }
@@ -405,7 +407,7 @@ impl Conversion {
             checked.iter().try_for_each(CheckedFile::is_unchanged)?;
             Ok(digest)
         };
-        let digest = read_again().map_err(|error| target.failed(error))?;
+        let digest = read_again().map_err(|error| target.failed(check(watch).err().unwrap_or(error)))?;
         let length_bytes = source.capacity_bytes();
         target.finish(is_endless.then_some(length_bytes), durable, bitmaps.as_ref())?;
         Ok(Converted { length_bytes, digest })

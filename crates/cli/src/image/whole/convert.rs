@@ -6,7 +6,7 @@ use super::shut_in::shut_in;
 use super::snapshot;
 use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
-use blockyard_block::specification::{DiskSpecification, Format, Kind, SaidFormat, Unpacking};
+use blockyard_block::specification::{DiskSpecification, Format, Kind, SaidFormat, Unpacking, temporary_directory};
 use blockyard_block::{
     KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, directory_of, shown, size,
 };
@@ -127,7 +127,13 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let sources = args.sources(source_names, &to)?;
     let expected = args.expected(&sources)?;
     let file = expected.as_ref().map(ExpectedFile::file);
-    let unpacking = Some(args.unpacking(&to, &sources)?);
+    let scratch = match to.replaced_file(args.no_create)? {
+        Some(path) => directory_of(path).to_owned(),
+        None => temporary_directory(),
+    };
+    let unpacking = Some(args.unpacking(&to, &sources, &scratch)?);
+    // Compressed files may be read through, or unpacked, before anything is opened.
+    let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     let access = OpenOptions { file, unpacking, ..disk::to_read(&args.allow_dir).streaming() };
     let mut opened = sources.iter().map(|from| Ok(open_disk(from, &access)?)).collect::<Result<Vec<_>>>()?;
     let bitmaps = args.copied_bitmaps(&sources, &to, &opened)?;
@@ -135,7 +141,6 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         Some(only) if opened.is_empty() => only.into(),
         last => WholeDisk::joined(opened.into_iter().chain(last).map(WholeDisk::from).collect())?,
     };
-    let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     let target = match to.replaced_file(args.no_create)? {
         Some(path) => args.new_image(path, &to, &source, &watch)?,
         None => args.in_place(&to, &source)?,
@@ -198,12 +203,16 @@ impl ConvertArgs {
     }
 
     /// How a source that is compressed is read: as it comes, if nothing has to know how much that is before. Images in
-    /// compressed files are unpacked beside what is written.
-    fn unpacking<'a>(&self, to: &'a DiskSpecification, sources: &[DiskSpecification]) -> Result<Unpacking<'a>> {
+    /// compressed files are unpacked in `scratch`.
+    fn unpacking<'a>(
+        &self,
+        to: &DiskSpecification,
+        sources: &[DiskSpecification],
+        scratch: &'a Path,
+    ) -> Result<Unpacking<'a>> {
         let replaced = to.replaced_file(self.no_create)?;
         let needs_length =
             sources.len() > 1 || replaced.is_some() && !self.can_grow(to.format().unwrap_or(Format::Raw))?;
-        let scratch = to.image_file().map_or(Path::new("."), directory_of);
         let passes = if self.digest { 2 } else { 1 };
         Ok(Unpacking { passes, needs_length, ..unpacker::unpacking(self.size_max, scratch) })
     }
