@@ -404,6 +404,8 @@ impl Conversion {
         let read_again = || {
             source.finish()?;
             let digest = digest.then(|| digest::of_contents(&*source.disk, watch)).transpose()?;
+            // What is decompressed once more for it ends where it did.
+            source.finish()?;
             checked.iter().try_for_each(CheckedFile::is_unchanged)?;
             Ok(digest)
         };

@@ -108,6 +108,20 @@ fn threads_that_overtake_each_other_read_the_same() {
 }
 
 #[test]
+fn a_disk_that_is_read_again_ends_where_it_did() {
+    for (second, is_same) in [(2000, true), (1000, false), (3000, false)] {
+        let passes = [2000, second].map(|bytes| Unpacker { bytes: Box::new(Cursor::new(vec![7; bytes])) });
+        let disk = UnpackedDisk::new(Path::new("disk.gz"), file(b""), passes.into(), None, 1 << 40, true).unwrap();
+        disk.finish().unwrap();
+        assert_eq!(disk.geometry().capacity_bytes, 2048);
+        let again = read_bytes(&disk, 0..2048).map(|_| ()).and_then(|()| disk.finish());
+        assert_eq!(again.is_ok(), is_same, "{second}");
+        assert_eq!(disk.geometry().capacity_bytes, 2048, "{second}");
+        assert_eq!(disk.failure().is_some_and(|failure| failure.contains("was changed")), !is_same, "{second}");
+    }
+}
+
+#[test]
 fn a_disk_has_what_it_says_and_no_more_than_it_may() {
     let contents = contents();
     let all = contents.len() as u64;

@@ -60,6 +60,8 @@ struct Stream {
     /// What it may have at most.
     bytes_max: u64,
     end: Option<u64>,
+    /// Where the pass before this one ended, as this one has to.
+    end_before: Option<u64>,
     /// What was passed over, by its offset.
     skipped: BTreeMap<u64, Vec<u8>>,
     skipped_bytes: u64,
@@ -94,6 +96,7 @@ impl UnpackedDisk {
             declared_bytes,
             bytes_max,
             end: None,
+            end_before: None,
             skipped: BTreeMap::new(),
             skipped_bytes: 0,
             buffer: Vec::new(),
@@ -236,6 +239,7 @@ impl Shared {
     fn read_at(&self, stream: &mut Stream, mut at: u64, count: usize) -> io::Result<Vec<u8>> {
         if at == 0 && stream.position > 0 && !stream.skipped.contains_key(&0) && stream.passes.len() > 1 {
             stream.passes.pop_front();
+            stream.end_before = stream.end.take();
             stream.skipped.clear();
             (stream.position, stream.skipped_bytes) = (0, 0);
         }
@@ -326,6 +330,9 @@ impl Stream {
         if has_ended {
             if let Some(declared) = self.declared_bytes.filter(|declared| *declared != self.position) {
                 return Err(not_declared(declared));
+            }
+            if self.end_before.is_some_and(|before| before != self.position) {
+                return Err(io::Error::other("it was changed while it was read"));
             }
             self.end = Some(self.position);
         }
