@@ -134,10 +134,10 @@ struct Sessions {
     name: OsString,
     running: Mutex<Vec<Arc<Session>>>,
     ended: Mutex<SessionStatistics>,
-    /// What its processes share, if nobody else changes it.
-    page: Option<Page>,
-    /// The same, whoever does.
-    calls: Page,
+    /// What its processes share.
+    page: Page,
+    /// Nobody else changes it.
+    is_alone: bool,
     /// Another process serves it.
     is_elsewhere: bool,
 }
@@ -177,9 +177,14 @@ impl Page {
 }
 
 impl Sessions {
+    /// What its processes share, if nobody else changes it.
+    fn alone(&self) -> Option<&Page> {
+        self.is_alone.then_some(&self.page)
+    }
+
     /// Waits until all is done that processes have made available: they may have gone on without waiting, and ended.
     fn settle(&self) {
-        if self.page.is_some() {
+        if self.is_alone {
             // Statistics are asked for meanwhile.
             let running = self.running().clone();
             running.iter().for_each(|session| session.settle());
@@ -220,7 +225,7 @@ impl Sessions {
     fn untold_failure(&self) -> Option<UntoldFailure> {
         let SessionStatistics { counts, first_write_error, .. } = self.statistics();
         // What cannot be known was not told.
-        let told = self.page.as_ref()?.told().unwrap_or(0);
+        let told = self.alone()?.told().unwrap_or(0);
         let error = first_write_error.filter(|_| counts.write_errors > told)?;
         Some(UntoldFailure { name: self.name.clone(), error })
     }
@@ -228,13 +233,13 @@ impl Sessions {
     /// One process alone uses the disk, or none.
     fn end_sharing(&self) {
         // If it cannot be told, what is written goes on being waited for.
-        let _ = self.page.as_ref().map(|page| page.set_shared(false));
+        let _ = self.alone().map(|page| page.set_shared(false));
     }
 
     /// Sees to it that a process that is to use the disk finds it as `others` leave it, who wait for what they do from
     /// now on, or as those have left it who are gone.
     fn make_room(&self, others: bool) -> std::io::Result<()> {
-        let Some(page) = &self.page else { return Ok(()) };
+        let Some(page) = self.alone() else { return Ok(()) };
         page.set_shared(others)?;
         self.settle();
         if !others {
@@ -289,11 +294,9 @@ impl Attachment {
             // it (crates/posix/src/writers.rs).
             File::create_new(socket.with_extension("flock")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
-            let page = |file: File| Page::new(file, is_alone).context("making a file");
-            let calls = page(shared.try_clone().context("making a file")?)?;
-            let page = is_alone.then(|| page(shared)).transpose()?;
+            let page = Page::new(shared, is_alone).context("making a file")?;
             let (running, ended) = Default::default();
-            let of_disk = Arc::new(Sessions { name: name.clone(), running, ended, page, calls, is_elsewhere });
+            let of_disk = Arc::new(Sessions { name: name.clone(), running, ended, page, is_alone, is_elsewhere });
             sessions.push(Arc::clone(&of_disk));
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
@@ -335,7 +338,7 @@ impl Attachment {
     /// System calls that programs have made to have their requests heard, and to wait for their ends. What a program
     /// writes there is not judged.
     pub fn calls(&self) -> u64 {
-        let calls = self.sessions.iter().filter_map(|sessions| sessions.calls.number(CALLS_AT).ok());
+        let calls = self.sessions.iter().filter_map(|sessions| sessions.page.number(CALLS_AT).ok());
         calls.fold(0, u64::saturating_add)
     }
 

@@ -2,7 +2,6 @@
 
 use crate::FileIdentity;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::fstat;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, read, retry_on_intr, write};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,14 +31,14 @@ impl EventFd {
     /// As [`EventFd::new`].
     pub fn guarded() -> io::Result<Self> {
         let event = Self::new()?;
-        let guarded = Some(FileIdentity::of(&fstat(&event.descriptor)?));
+        let guarded = Some(FileIdentity::of_open(&event.descriptor)?);
         Ok(Self { guarded, ..event })
     }
 
     /// Whether its number is still its own, or another event's.
     fn check(&self) -> io::Result<()> {
         match self.guarded {
-            Some(own) if FileIdentity::of(&fstat(&self.descriptor)?) != own => Err(Errno::BADF.into()),
+            Some(own) if !own.is_of(&self.descriptor) => Err(Errno::BADF.into()),
             _ => Ok(()),
         }
     }

@@ -13,7 +13,8 @@ mod sync;
 mod threads;
 mod uring;
 
-use crate::{Disk, Extent, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};
+use crate::limits::checked_depth;
+use crate::{Disk, Extent, Geometry, MemoryMap, Queue};
 use backing::Backing;
 pub(crate) use backing::check_logical_block;
 pub use error::FileDiskError;
@@ -179,10 +180,7 @@ impl Disk for FileDisk {
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        if depth == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
-        }
-        let depth = depth.min(QUEUE_DEPTH_MAX);
+        let depth = checked_depth(depth)?;
         let backing = &self.backing;
         match self.engine {
             Engine::Uring => uring::UringQueue::boxed(backing, memory, depth),

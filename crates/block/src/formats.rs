@@ -20,9 +20,14 @@ mod l2_cache;
 mod luks;
 mod ova;
 mod pending_check;
+#[cfg(test)]
+mod power_cut;
 mod preallocation;
 mod qcow2;
+#[cfg(test)]
+mod random;
 mod readers;
+mod runs;
 pub(crate) mod scatter;
 mod vmdk;
 

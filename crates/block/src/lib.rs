@@ -150,6 +150,7 @@ mod file;
 mod file_identity;
 mod formats;
 mod huge_mapping;
+mod immediate_queue;
 pub mod layers;
 pub mod limits;
 mod mapped;

@@ -9,6 +9,8 @@
 //! nothing that is longer. What is asked of a mounted file is shorter still, as the kernel makes it so. Each of these
 //! lengths is whole blocks, of whatever size up to [`LOGICAL_BLOCK_MAX_BYTES`] a disk has them.
 
+use std::io;
+
 /// Most requests a queue carries at once; [`Disk::open_queue`](crate::Disk::open_queue) takes a larger depth as this
 /// one.
 pub const QUEUE_DEPTH_MAX: usize = 1024;
@@ -48,3 +50,14 @@ const _: () = assert!(REQUEST_BYTES_MAX.is_multiple_of(LOGICAL_BLOCK_MAX_BYTES a
 const _: () = assert!(LOGICAL_BLOCK_MAX_BYTES.is_multiple_of(LOGICAL_BLOCK_MIN_BYTES));
 // Segments have 32 bits.
 const _: () = assert!(REQUEST_BYTES_MAX <= u32::MAX as u64);
+
+/// How many requests a queue carries that is asked for `depth`.
+///
+/// # Errors
+/// When that is none.
+pub(crate) fn checked_depth(depth: usize) -> io::Result<usize> {
+    match depth {
+        0 => Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request")),
+        depth => Ok(depth.min(QUEUE_DEPTH_MAX)),
+    }
+}

@@ -1,14 +1,9 @@
 //! A disk that holds nothing: reads give zeros, writes vanish.
 
-use crate::wait::wait_readable;
-use crate::{
-    Completion, Disk, Extent, ExtentKind, Geometry, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, QueueError, Request,
-    RequestError, SEGMENTS_MAX,
-};
+use crate::immediate_queue::ImmediateQueue;
+use crate::{Disk, Extent, ExtentKind, Geometry, MemoryMap, Operation, Queue, Request, RequestError, SEGMENTS_MAX};
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
-use std::time::Duration;
 
 /// A disk without storage, for measuring everything else.
 #[derive(Clone, Copy, Debug)]
@@ -53,89 +48,28 @@ impl Disk for NullDisk {
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        if depth == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
-        }
-        let depth = depth.min(QUEUE_DEPTH_MAX);
-        Ok(Box::new(NullQueue {
-            geometry: self.geometry,
-            memory: memory.clone(),
-            depth,
-            submitted: 0,
-            completions: Vec::with_capacity(depth),
-        }))
+        let (geometry, memory) = (self.geometry, memory.clone());
+        ImmediateQueue::boxed(depth, move |request| perform(&geometry, &memory, request))
     }
 }
 
-/// Does each request where it is pushed and shows its completion once it is submitted.
-struct NullQueue {
-    geometry: Geometry,
-    memory: MemoryMap,
-    depth: usize,
-    /// How many of `completions`, from the front, may be reaped.
-    submitted: usize,
-    completions: Vec<Completion>,
-}
-
-impl NullQueue {
-    fn perform(&self, request: &Request<'_>) -> Result<(), RequestError> {
-        self.geometry.check(request)?;
-        match request.operation {
-            Operation::Read => {
-                let all_inside = request.segments.iter().all(|&segment| self.memory.contains(segment));
-                if !all_inside {
-                    return Err(RequestError::BadSegment);
-                }
-                request.segments.iter().for_each(|&segment| {
-                    self.memory.zero(segment);
-                });
-                Ok(())
+fn perform(geometry: &Geometry, memory: &MemoryMap, request: &Request<'_>) -> Result<(), RequestError> {
+    geometry.check(request)?;
+    match request.operation {
+        Operation::Read => {
+            let all_inside = request.segments.iter().all(|&segment| memory.contains(segment));
+            if !all_inside {
+                return Err(RequestError::BadSegment);
             }
-            Operation::Write { .. } => {
-                let all_inside = request.segments.iter().all(|&segment| self.memory.contains(segment));
-                all_inside.then_some(()).ok_or(RequestError::BadSegment)
-            }
-            Operation::Flush | Operation::Discard { .. } | Operation::WriteZeroes { .. } => Ok(()),
+            request.segments.iter().for_each(|&segment| {
+                memory.zero(segment);
+            });
+            Ok(())
         }
-    }
-}
-
-impl Queue for NullQueue {
-    fn depth(&self) -> usize {
-        self.depth
-    }
-
-    fn in_flight(&self) -> usize {
-        self.completions.len()
-    }
-
-    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        if self.completions.len() == self.depth {
-            return Err(QueueError::Full);
+        Operation::Write { .. } => {
+            let all_inside = request.segments.iter().all(|&segment| memory.contains(segment));
+            all_inside.then_some(()).ok_or(RequestError::BadSegment)
         }
-        let result = self.perform(request);
-        self.completions.push(Completion { token: request.token, result });
-        Ok(())
-    }
-
-    fn submit(&mut self) -> io::Result<()> {
-        self.submitted = self.completions.len();
-        Ok(())
-    }
-
-    fn reap(&mut self, completions: &mut Vec<Completion>) {
-        completions.extend(self.completions.drain(..self.submitted));
-        self.submitted = 0;
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        if self.submitted > 0 {
-            return Ok(());
-        }
-        wait_readable(None, events, timeout).map(drop)
+        Operation::Flush | Operation::Discard { .. } | Operation::WriteZeroes { .. } => Ok(()),
     }
 }

@@ -52,8 +52,7 @@ impl Source {
     /// # Errors
     /// When it does not.
     pub(crate) fn finish(&self) -> Result<()> {
-        let Some(unpacked) = &self.unpacked else { return Ok(()) };
-        unpacked.finish().map_err(|error| unpacked.failure().map_or_else(|| error.into(), anyhow::Error::msg))
+        Ok(self.unpacked.as_ref().map_or(Ok(()), |unpacked| unpacked.finish())?)
     }
 
     /// Whether the guest looks for zeros in what it reads: what is decompressed does not say where they are.

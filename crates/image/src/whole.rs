@@ -73,9 +73,7 @@ impl WholeDisk {
 
     /// Makes sure that what was decompressed ends where its disk does.
     fn finish(&self) -> Result<()> {
-        self.unpacked.iter().try_for_each(|unpacked| {
-            unpacked.finish().map_err(|error| unpacked.failure().map_or_else(|| error.into(), Error::refused))
-        })
+        Ok(self.unpacked.iter().try_for_each(|unpacked| unpacked.finish())?)
     }
 
     /// Why reading it failed, where it knows better than a request does.

@@ -9,7 +9,7 @@ use crate::names::{NAMES_MAX, beside};
 use crate::setup::{Inside, disk};
 use crate::signals::{self, Busy};
 use crate::users::{self, UnderWay, Users};
-use crate::writers::{self, Writers};
+use crate::writers::{Shared, Writers};
 use crate::{own, stderr};
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, explain};
 use blockyard_session::open::{OpenDisk, OpenOptions, RECONNECT, SERVER_BUSY, open_disk};
@@ -145,13 +145,14 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let reconnect = if locks.is_some() { Duration::ZERO } else { RECONNECT };
     let has_failed = HAS_FAILED.get(number).is_some_and(|failed| failed.load(Ordering::Relaxed));
     let busy = if has_failed { Duration::ZERO } else { SERVER_BUSY };
-    let calls = writers::calls_of(locks.as_ref());
+    let shared = Shared::of(locks.as_ref());
+    let calls = shared.calls();
     let options =
         OpenOptions { ending: &signals::ending, reconnect, busy, is_guest: true, calls, ..OpenOptions::default() };
     let opened = open_disk(&specification, &options).map_err(|error| failed(&error))?;
     let channels: Vec<_> = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
-    let writers = Writers::of(locks.as_ref());
+    let writers = shared.writers();
     Ok(Connection {
         number,
         opened,

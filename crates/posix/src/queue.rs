@@ -6,7 +6,7 @@ use crate::errno::Errno;
 use crate::setup::Inside;
 use crate::transfer::is_lost;
 use crate::users::Users;
-use crate::writers::{self, Change, Writers};
+use crate::writers::{Change, Shared, Writers};
 use blockyard_block::limits::REQUEST_BYTES_MAX;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Completion, Geometry, MemoryMap, Operation, Queue, Request, Segment, explain};
@@ -39,11 +39,12 @@ impl QueuedDisk {
             disk.parse().map_err(|error| Refusal { errno: Errno(libc::EINVAL), reason: explain(&error) })?;
         let _inside = Inside::enter();
         let locks = locks_of(disk);
-        let calls = writers::calls_of(locks.as_ref());
+        let shared = Shared::of(locks.as_ref());
+        let calls = shared.calls();
         let options = OpenOptions { read_only, is_guest: true, calls, ..OpenOptions::default() };
         let opened = without_signals(|| open_disk(&specification, &options))
             .map_err(|error| Refusal { errno: errno_beneath(&error), reason: explain(&error) })?;
-        let writers = Writers::of(locks.as_ref());
+        let writers = shared.writers();
         let entered = users_of(disk, writers).and_then(|users| {
             users.as_ref().map_or(Ok(()), Users::enter)?;
             Ok(users)

@@ -13,7 +13,6 @@ use crate::errno::Errno;
 use crate::names::NAMES_MAX;
 use crate::signals::Busy;
 use blockyard_block::FileIdentity;
-use rustix::fs::fstat;
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::os::unix::net::UnixStream;
@@ -50,7 +49,7 @@ pub(crate) struct Users {
 impl Users {
     pub(crate) fn connect(path: &Path) -> Result<Self, Errno> {
         let socket = UnixStream::connect(path)?;
-        Ok(Self { identity: FileIdentity::of(&fstat(&socket)?), socket })
+        Ok(Self { identity: FileIdentity::of_open(&socket)?, socket })
     }
 
     /// Says that this process is to be a user, and waits until all is done that others have not waited for.
@@ -65,7 +64,7 @@ impl Users {
     }
 
     fn say(&self, word: u8) -> Result<(), Errno> {
-        if !fstat(&self.socket).is_ok_and(|found| FileIdentity::of(&found) == self.identity) {
+        if !self.identity.is_of(&self.socket) {
             return Err(Errno(libc::EIO));
         }
         let said = retry_on_intr(|| send(&self.socket, &[word], SendFlags::NOSIGNAL));

@@ -46,10 +46,29 @@ impl Page {
     }
 }
 
-/// Where system calls for a disk are counted.
-pub(crate) fn calls_of(file: Option<&File>) -> Option<&'static AtomicU64> {
-    let page = file.and_then(Page::of)?;
-    matches!(page.magic.load(Ordering::Acquire), MAGIC | OTHERS).then_some(&page.calls)
+/// What the processes of a disk share, if whoever serves it has made that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared(Option<&'static Page>);
+
+impl Shared {
+    /// As the disk's file beside its socket has it.
+    pub(crate) fn of(file: Option<&File>) -> Self {
+        Self(file.and_then(Page::of))
+    }
+
+    fn with(self, is_it: impl Fn(u64) -> bool) -> Option<&'static Page> {
+        self.0.filter(|page| is_it(page.magic.load(Ordering::Acquire)))
+    }
+
+    /// Where system calls for the disk are counted.
+    pub(crate) fn calls(self) -> Option<&'static AtomicU64> {
+        self.with(|magic| matches!(magic, MAGIC | OTHERS)).map(|page| &page.calls)
+    }
+
+    /// Who changes the disk.
+    pub(crate) fn writers(self) -> Writers {
+        Writers(self.with(|magic| magic == MAGIC))
+    }
 }
 
 /// Those of a disk. Without a page: there may be others, of whom nothing is known.
@@ -61,11 +80,6 @@ pub(crate) struct Writers(Option<&'static Page>);
 pub(crate) struct Change(Writers);
 
 impl Writers {
-    /// As the disk's file beside its socket has them.
-    pub(crate) fn of(file: Option<&File>) -> Self {
-        Self(file.and_then(Page::of).filter(|page| page.magic.load(Ordering::Acquire) == MAGIC))
-    }
-
     /// Whether those of this process are the only ones.
     #[inline]
     pub(crate) fn are_alone(self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{FoundJournal, ImageError, KeyFile};
 use crate::{FileDisk, FileDiskError, FileIdentity, FileOptions, OpenedFile};
-use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -151,7 +151,7 @@ fn failed(name: &Path) -> impl Fn(io::Error) -> ImageError {
 }
 
 fn is_same(a: impl AsFd, b: impl AsFd) -> io::Result<bool> {
-    Ok(FileIdentity::of(&fstat(a)?) == FileIdentity::of(&fstat(b)?))
+    Ok(FileIdentity::of_open(a)? == FileIdentity::of_open(b)?)
 }
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

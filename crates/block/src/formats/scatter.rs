@@ -15,6 +15,18 @@ use std::time::Duration;
 /// Events that [`Scatter::wait`] passes on without allocating, its own included.
 const EVENTS_INLINE: usize = 16;
 
+/// Requests that the rings of all files of an image together carry for each of its queue's.
+const RINGS_SHARE: usize = 8;
+
+/// Requests that one ring carries at least.
+const RING_DEPTH_MIN: usize = 16;
+
+/// How many requests the queue of each file carries for an image's that carries `depth`: a request is mostly in one of
+/// so many files.
+pub(super) fn ring_depth(depth: usize, files: usize) -> usize {
+    (depth * RINGS_SHARE / files.max(1)).max(RING_DEPTH_MIN).min(depth)
+}
+
 /// Slots of a queue whose requests are carried out in pieces by the queues below it.
 ///
 /// [`Scatter::begin`] takes a slot; [`Scatter::send`], [`Scatter::lend`] and [`Scatter::fail`] say what becomes of

@@ -7,11 +7,10 @@ use super::open::temporary_directory;
 use super::opening::{OnBackend, OpenContext, OpenError, Unpacking};
 use crate::formats::too_large;
 use crate::specification::kinds::DiskKind;
-use crate::{Compression, OpenedFile, UnpackedDisk, Unpacker, shown};
+use crate::{Compression, OpenedFile, UnpackedDisk, Unpacker, descriptor_path, shown};
 use rustix::fs::{Mode, fchmod};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -112,8 +111,8 @@ fn unpack(
 /// has this. Where the system does not let us, it is the other one.
 fn reopen(file: &File) -> io::Result<File> {
     let kind = file.metadata()?.file_type();
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let reopened = (kind.is_file() || kind.is_block_device()).then(|| File::open(path)).and_then(Result::ok);
+    let reopened =
+        (kind.is_file() || kind.is_block_device()).then(|| File::open(descriptor_path(file))).and_then(Result::ok);
     reopened.map_or_else(|| file.try_clone(), Ok)
 }
 

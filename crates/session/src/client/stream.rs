@@ -7,7 +7,6 @@ use super::SessionError;
 use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX, VERSION, VERSION_MASK};
 use blockyard_block::{EventFd, FileIdentity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix,
@@ -92,7 +91,7 @@ impl Stream {
         })?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(os)?;
-        let identity = FileIdentity::of(&fstat(&socket).map_err(os)?);
+        let identity = FileIdentity::of_open(&socket).map_err(os)?;
         let stream = Self { socket, identity, stop: Arc::clone(stop) };
         let deadline = Instant::now() + patience;
         loop {
@@ -114,12 +113,12 @@ impl Stream {
     /// Takes over a connected socket.
     pub(super) fn from_socket(socket: UnixStream, stop: &Arc<EventFd>) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { identity: FileIdentity::of(&fstat(&socket)?), socket: socket.into(), stop: Arc::clone(stop) })
+        Ok(Self { identity: FileIdentity::of_open(&socket)?, socket: socket.into(), stop: Arc::clone(stop) })
     }
 
     /// Whether the descriptor is still its own, and no other file has its number.
     pub(super) fn is_own(&self) -> bool {
-        fstat(&self.socket).is_ok_and(|found| FileIdentity::of(&found) == self.identity)
+        self.identity.is_of(&self.socket)
     }
 
     /// Refuses a descriptor that is not its own any more.

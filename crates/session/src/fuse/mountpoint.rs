@@ -114,7 +114,7 @@ impl Mountpoint {
         for _ in 0..DEAD_MOUNTS_MAX {
             clear_dead_mounts(&place, &path)?;
             let made = match place.open(OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, Mode::RUSR | Mode::WUSR) {
-                Ok(file) => Some(FileIdentity::of(&fstat(file).map_err(failed)?)),
+                Ok(file) => Some(FileIdentity::of_open(file).map_err(failed)?),
                 Err(Errno::EXIST) => None,
                 Err(errno) => return Err(failed(errno)),
             };

@@ -15,7 +15,6 @@ use crate::formats::vmdk::FILES_MAX;
 use crate::formats::vmdk::descriptor::ExtentLine;
 use crate::formats::{AllowedDirectories, FileFormat, ImageError, Qcow2Disk, WritableFile, demand};
 use crate::{Disk, FileDisk, FileIdentity, FileOptions, Geometry, SEGMENTS_MAX, shown};
-use rustix::fs::fstat;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -393,7 +392,7 @@ impl<'a> Chain<'a> {
 
     fn see(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
         let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
-        let identity = FileIdentity::of(&fstat(file).map_err(|errno| failed(errno.into()))?);
+        let identity = FileIdentity::of_open(file).map_err(|errno| failed(errno.into()))?;
         if self.seen.contains(&identity) {
             return Err(unusable(path, "depends on itself, or has one file in two places, of its own or its parents'"));
         }

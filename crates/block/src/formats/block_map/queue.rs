@@ -4,8 +4,10 @@ use super::changes::Zeroing;
 use super::image::Place;
 use super::unpacker::UnpackJob;
 use super::worker::{Job, Task, Worker};
-use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
-use crate::{MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError, Segment};
+use crate::formats::runs::{Contiguous, Run, Runs};
+use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split, ring_depth};
+use crate::limits::checked_depth;
+use crate::{MemoryMap, Operation, Queue, Request, RequestError, Segment};
 use std::io;
 use std::mem;
 use std::sync::Arc;
@@ -14,12 +16,6 @@ use std::sync::atomic::Ordering;
 /// What was looked up may be put away before the request is there to see it, but hardly this often; then the worker
 /// carries it out.
 const WAITS_MAX: u32 = 4;
-
-/// Requests that the rings of all files together carry for each of the queue's.
-const RINGS_SHARE: usize = 8;
-
-/// Requests that one ring carries at least.
-const RING_DEPTH_MIN: usize = 16;
 
 /// How requests to an image come apart.
 pub(super) struct BlockMapSplit {
@@ -42,23 +38,11 @@ struct Parked {
     waits: u32,
 }
 
-/// A run of a request's bytes.
-#[derive(Clone, Copy)]
-struct Run {
-    place: Place,
-    start_bytes: u64,
-    length_bytes: u64,
-}
-
 impl BlockMapSplit {
     pub(super) fn boxed(worker: &Arc<Worker>, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        if depth == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
-        }
-        let depth = depth.min(QUEUE_DEPTH_MAX);
+        let depth = checked_depth(depth)?;
         let below = worker.image().below();
-        // A request is mostly in one file.
-        let ring_depth = (depth * RINGS_SHARE / below.len().max(1)).max(RING_DEPTH_MIN).min(depth);
+        let ring_depth = ring_depth(depth, below.len());
         let queues = below.iter().map(|disk| disk.open_queue(memory, ring_depth));
         let scatter = Scatter::new(queues.collect::<io::Result<_>>()?, depth)?;
         let mut written: Vec<_> = worker.image().written().collect();
@@ -87,7 +71,7 @@ impl BlockMapSplit {
         let is_read = request.operation == Operation::Read;
         let (mut at, end) = (request.offset_bytes, request.offset_bytes + request.length_bytes());
         let mut cutter = Cutter::new(request.segments);
-        let mut open: Option<Run> = None;
+        let mut runs = Runs::new();
         while at < end {
             let (place, length_bytes) =
                 if is_read { image.find(at, end - at) } else { image.find_to_write(at, end - at) };
@@ -95,19 +79,12 @@ impl BlockMapSplit {
                 break;
             }
             let run = Run { place, start_bytes: at, length_bytes };
-            open = match open {
-                None => Some(run),
-                Some(before) if before.continues_in(&run) => {
-                    Some(Run { length_bytes: before.length_bytes + length_bytes, ..before })
-                }
-                Some(before) => {
-                    self.send(scatter, slot, before, request, &mut cutter)?;
-                    Some(run)
-                }
-            };
+            if let Some(before) = runs.add(run) {
+                self.send(scatter, slot, before, request, &mut cutter)?;
+            }
             at += length_bytes;
         }
-        if let Some(run) = open {
+        if let Some(run) = runs.end() {
             self.send(scatter, slot, run, request, &mut cutter)?;
         }
         // Written in place, but that it lies there may not be stable: then the worker says when it is.
@@ -147,7 +124,7 @@ impl BlockMapSplit {
         &mut self,
         scatter: &mut Scatter,
         slot: u16,
-        run: Run,
+        run: Run<Place>,
         request: &Request<'_>,
         cutter: &mut Cutter<'_>,
     ) -> Result<(), RequestError> {
@@ -194,11 +171,11 @@ impl BlockMapSplit {
     }
 }
 
-impl Run {
-    fn continues_in(&self, next: &Self) -> bool {
-        match (self.place, next.place) {
+impl Contiguous for Place {
+    fn continues_in(self, length_bytes: u64, next: Self) -> bool {
+        match (self, next) {
             (Place::There { index, offset_bytes }, Place::There { index: next_index, offset_bytes: next_offset }) => {
-                index == next_index && offset_bytes.checked_add(self.length_bytes) == Some(next_offset)
+                index == next_index && offset_bytes.checked_add(length_bytes) == Some(next_offset)
             }
             (Place::Zeros, Place::Zeros) | (Place::Elsewhere, Place::Elsewhere) => true,
             _ => false,

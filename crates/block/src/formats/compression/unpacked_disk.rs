@@ -4,21 +4,19 @@
 //! who asks for it, which is at most what all of them read at once. Whoever reads from the beginning again begins the
 //! next pass, if one was prepared.
 
-use crate::wait::wait_readable;
+use crate::immediate_queue::ImmediateQueue;
 use crate::{
-    Completion, Disk, Extent, ExtentKind, FileFormat, Geometry, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue,
-    QueueError, Remedy, Request, RequestError, SEGMENTS_MAX, shown, size,
+    Disk, Extent, ExtentKind, FileFormat, Geometry, MemoryMap, Operation, Queue, Remedy, Request, RequestError,
+    SEGMENTS_MAX, shown, size,
 };
 use rustix::fs::{SeekFrom, seek};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use vm_memory::Bytes;
 
 const SECTOR_BYTES: u64 = 512;
@@ -132,13 +130,9 @@ impl UnpackedDisk {
     /// Makes sure that nothing follows what was read.
     ///
     /// # Errors
-    /// When something does, or the file is damaged in the end.
+    /// When something does, or the file is damaged in the end: as [`UnpackedDisk::failure`] says it.
     pub fn finish(&self) -> io::Result<()> {
-        let mut stream = self.shared.stream();
-        while stream.end.is_none() {
-            self.shared.read_on(&mut stream, CHUNK_BYTES)?;
-        }
-        Ok(())
+        self.shared.finish().map_err(|error| self.failure().map_or(error, io::Error::other))
     }
 
     /// Why reading failed, once it has: a sentence that names the file.
@@ -172,17 +166,8 @@ impl Disk for UnpackedDisk {
     }
 
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        if depth == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
-        }
-        let depth = depth.min(QUEUE_DEPTH_MAX);
-        Ok(Box::new(UnpackedQueue {
-            shared: Arc::clone(&self.shared),
-            memory: memory.clone(),
-            depth,
-            submitted: 0,
-            completions: Vec::with_capacity(depth),
-        }))
+        let (shared, memory) = (Arc::clone(&self.shared), memory.clone());
+        ImmediateQueue::boxed(depth, move |request| shared.perform(&memory, request))
     }
 }
 
@@ -282,6 +267,14 @@ impl Shared {
                 stream.skipped_bytes += read as u64;
                 stream.skipped.insert(start, bytes);
             }
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        let mut stream = self.stream();
+        while stream.end.is_none() {
+            self.read_on(&mut stream, CHUNK_BYTES)?;
         }
         Ok(())
     }
@@ -395,54 +388,4 @@ pub(crate) fn too_large(bytes_max: u64) -> io::Error {
 
 fn not_declared(declared: u64) -> io::Error {
     io::Error::other(format!("it decompresses to another length than the {declared} bytes that it says: it is damaged"))
-}
-
-/// Carries each request out where it is submitted.
-struct UnpackedQueue {
-    shared: Arc<Shared>,
-    memory: MemoryMap,
-    depth: usize,
-    /// How many of `completions`, from the front, may be reaped.
-    submitted: usize,
-    completions: Vec<Completion>,
-}
-
-impl Queue for UnpackedQueue {
-    fn depth(&self) -> usize {
-        self.depth
-    }
-
-    fn in_flight(&self) -> usize {
-        self.completions.len()
-    }
-
-    fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        if self.completions.len() == self.depth {
-            return Err(QueueError::Full);
-        }
-        let result = self.shared.perform(&self.memory, request);
-        self.completions.push(Completion { token: request.token, result });
-        Ok(())
-    }
-
-    fn submit(&mut self) -> io::Result<()> {
-        self.submitted = self.completions.len();
-        Ok(())
-    }
-
-    fn reap(&mut self, completions: &mut Vec<Completion>) {
-        completions.extend(self.completions.drain(..self.submitted));
-        self.submitted = 0;
-    }
-
-    fn completion_event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn wait(&mut self, events: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
-        if self.submitted > 0 {
-            return Ok(());
-        }
-        wait_readable(None, events, timeout).map(drop)
-    }
 }

@@ -4,8 +4,10 @@ use super::grace::{Member, Ticket};
 use super::image::{Image, Place};
 use super::readers::ReadJob;
 use super::worker::{Job, Task, Worker};
+use crate::formats::runs::{Contiguous, Run, Runs};
 use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
-use crate::{MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError, Segment};
+use crate::limits::checked_depth;
+use crate::{MemoryMap, Operation, Queue, Request, RequestError, Segment};
 use std::io;
 use std::mem;
 use std::ops::Range;
@@ -48,20 +50,9 @@ struct Waited {
 /// carries it out.
 const WAITS_MAX: u32 = 4;
 
-/// A run of a request's bytes.
-#[derive(Clone, Copy)]
-struct Run {
-    place: Place,
-    start_bytes: u64,
-    length_bytes: u64,
-}
-
 impl Qcow2Split {
     pub(super) fn boxed(worker: &Arc<Worker>, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        if depth == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
-        }
-        let depth = depth.min(QUEUE_DEPTH_MAX);
+        let depth = checked_depth(depth)?;
         let image = worker.image();
         let queues = image.below.iter().map(|below| below.disk.open_queue(memory, depth));
         let scatter = Scatter::new(queues.collect::<io::Result<_>>()?, depth)?;
@@ -92,7 +83,7 @@ impl Qcow2Split {
         let writing = request.operation != Operation::Read;
         let (mut at, end) = (request.offset_bytes, request.offset_bytes + request.length_bytes());
         let mut cutter = Cutter::new(request.segments);
-        let mut open: Option<Run> = None;
+        let mut runs = Runs::new();
         let mut for_place = false;
         while at < end {
             let (place, length_bytes) = image.find(at, end - at, writing);
@@ -102,19 +93,12 @@ impl Qcow2Split {
                 break;
             }
             let run = Run { place, start_bytes: at, length_bytes };
-            open = match open {
-                None => Some(run),
-                Some(before) if before.continues_in(&run) => {
-                    Some(Run { length_bytes: before.length_bytes + length_bytes, ..before })
-                }
-                Some(before) => {
-                    self.send(scatter, slot, before, request, &mut cutter)?;
-                    Some(run)
-                }
-            };
+            if let Some(before) = runs.add(run) {
+                self.send(scatter, slot, before, request, &mut cutter)?;
+            }
             at += length_bytes;
         }
-        if let Some(run) = open {
+        if let Some(run) = runs.end() {
             self.send(scatter, slot, run, request, &mut cutter)?;
         }
         // Written in place, but that it lies there may not be stable: then the worker says when it is.
@@ -161,7 +145,7 @@ impl Qcow2Split {
         &mut self,
         scatter: &mut Scatter,
         slot: u16,
-        run: Run,
+        run: Run<Place>,
         request: &Request<'_>,
         cutter: &mut Cutter<'_>,
     ) -> Result<(), RequestError> {
@@ -226,11 +210,11 @@ fn changed_bytes(request: &Request<'_>) -> u64 {
     }
 }
 
-impl Run {
-    fn continues_in(&self, next: &Self) -> bool {
-        match (self.place, next.place) {
+impl Contiguous for Place {
+    fn continues_in(self, length_bytes: u64, next: Self) -> bool {
+        match (self, next) {
             (Place::There { index, offset_bytes }, Place::There { index: next_index, offset_bytes: next_offset }) => {
-                index == next_index && offset_bytes.checked_add(self.length_bytes) == Some(next_offset)
+                index == next_index && offset_bytes.checked_add(length_bytes) == Some(next_offset)
             }
             (Place::Compressed { .. }, _) => false,
             (one, other) => one == other,

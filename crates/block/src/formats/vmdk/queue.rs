@@ -2,16 +2,11 @@
 
 use super::descriptor::ExtentAccess;
 use super::flat::Shape;
-use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
-use crate::{Disk, FileDisk, MemoryMap, Operation, QUEUE_DEPTH_MAX, Queue, Request, RequestError, Segment};
+use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split, ring_depth};
+use crate::limits::checked_depth;
+use crate::{Disk, FileDisk, MemoryMap, Operation, Queue, Request, RequestError, Segment};
 use std::io;
 use std::sync::Arc;
-
-/// Requests that the rings of all files together carry for each of the queue's: a request is mostly in one file.
-const RINGS_SHARE: usize = 8;
-
-/// Requests that one ring carries at least.
-const RING_DEPTH_MIN: usize = 16;
 
 pub(super) struct VmdkSplit {
     shape: Arc<Shape>,
@@ -28,11 +23,8 @@ impl VmdkSplit {
         memory: &MemoryMap,
         depth: usize,
     ) -> io::Result<Box<dyn Queue>> {
-        if depth == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
-        }
-        let depth = depth.min(QUEUE_DEPTH_MAX);
-        let ring_depth = (depth * RINGS_SHARE / files.len().max(1)).max(RING_DEPTH_MIN).min(depth);
+        let depth = checked_depth(depth)?;
+        let ring_depth = ring_depth(depth, files.len());
         let queues = files.iter().map(|file| file.open_queue(memory, ring_depth)).collect::<io::Result<Vec<_>>>()?;
         let scatter = Scatter::new(queues, depth)?;
         let split = Self { shape: Arc::clone(shape), memory: memory.clone(), files: files.len(), piece: Vec::new() };

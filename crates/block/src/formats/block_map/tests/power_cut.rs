@@ -1,35 +1,18 @@
 //! Power cuts while a VMDK is written to: what its file may hold then is in order, and has everything that was flushed.
 
 use super::super::{BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapWriter};
+use crate::formats::power_cut::{BLOCK, Change, Kind, check, contents_of, cuts};
 use crate::formats::qcow2::{Recorded, Recorder};
+use crate::formats::random::Random;
 use crate::{AllowedDirectories, Disk, FileOptions, ImageError, MemoryMap, Operation, Queue, Request, Segment};
 use std::fs::{self, File};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const BLOCK: u64 = 512;
 const BLOCKS: u64 = 4096;
 const WRITE_BLOCKS_MAX: u64 = 200;
 const STEPS: usize = 300;
 const CUTS: u64 = 30;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Write,
-    Zero,
-    /// Zeros, or what was there.
-    Discard,
-}
-
-/// A change to a range of blocks, and how many events of the log there were when it was issued and when it was stable.
-#[derive(Debug)]
-struct Change {
-    kind: Kind,
-    blocks: Range<u64>,
-    issued: usize,
-    certain: Option<usize>,
-}
 
 /// What an image is before it is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,25 +30,6 @@ enum Origin {
 
 const ORIGINS: [Origin; 5] =
     [Origin::Nothing, Origin::Parent, Origin::ParentAndZeroedGrains, Origin::NoTables, Origin::TwoFiles];
-
-fn contents(kind: Kind, number: u64, block: u64) -> [u8; BLOCK as usize] {
-    let mut bytes = [0; BLOCK as usize];
-    if kind == Kind::Write {
-        for (index, word) in bytes.chunks_mut(8).enumerate() {
-            word.copy_from_slice(&((number << 32 | block).wrapping_mul(index as u64 * 2 + 1)).to_le_bytes());
-        }
-    }
-    bytes
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
 
 fn open(path: &Path) -> Result<BlockMapDisk, ImageError> {
     let allowed = AllowedDirectories::new(&[path.parent().unwrap()]).unwrap();
@@ -94,8 +58,7 @@ fn create(directory: &Path, origin: Origin) -> Vec<PathBuf> {
             let base = directory.join("base.vmdk");
             make(&base);
             let disk = open(&base).unwrap();
-            let bytes: Vec<u8> = (0..BLOCKS).flat_map(|block| contents(Kind::Write, 0, block)).collect();
-            crate::write_bytes(&disk, 0, &bytes).unwrap();
+            crate::write_bytes(&disk, 0, &contents_of(Kind::Write, 0, 0..BLOCKS)).unwrap();
             drop(disk);
             let zeroed = if origin == Origin::Parent { "zeroed_grain=off" } else { "zeroed_grain=on" };
             qemu_img(
@@ -141,28 +104,25 @@ fn write_a_story(origin: Origin, seed: u64, in_order: bool) -> Story {
     let (mut random, mut changes) = (Random(seed), Vec::<Change>::new());
     for _ in 0..STEPS {
         if random.below(12) == 0 {
+            let issued = recorder.event_count();
             perform(&mut *queue, Operation::Flush, 0, &[]);
-            let now = recorder.event_count();
-            changes.iter_mut().for_each(|change| _ = change.certain.get_or_insert(now));
+            changes.iter_mut().for_each(|change| change.flushed(issued, recorder.event_count()));
             continue;
         }
-        let kind = [Kind::Write, Kind::Write, Kind::Write, Kind::Zero, Kind::Discard][random.below(5) as usize];
+        let kind = Kind::any(&mut random);
         let start = random.below(BLOCKS);
         let blocks = start..(start + 1 + random.below(WRITE_BLOCKS_MAX)).min(BLOCKS);
         let length_bytes = (blocks.end - blocks.start) * BLOCK;
         let segment = Segment { region: 0, length_bytes: length_bytes as u32, offset_bytes: 0 };
         let is_forced = kind == Kind::Write && random.below(8) == 0;
-        let (operation, segments) = match kind {
-            Kind::Write => (Operation::Write { force_unit_access: is_forced }, &[segment][..]),
-            Kind::Zero => (Operation::WriteZeroes { length_bytes, may_unmap: random.below(2) == 0 }, &[][..]),
-            Kind::Discard => (Operation::Discard { length_bytes }, &[][..]),
-        };
-        let number = changes.len() as u64 + 1;
-        let bytes: Vec<u8> = blocks.clone().flat_map(|block| contents(kind, number, block)).collect();
+        let operation = kind.operation(length_bytes, is_forced, &mut random);
+        let segments = if kind == Kind::Write { &[segment][..] } else { &[] };
+        let bytes = contents_of(kind, changes.len() as u64 + 1, blocks.clone());
         memory.slice(segment).unwrap().copy_from(&bytes);
-        let issued = recorder.event_count();
+        let mut change = Change::issued(kind, blocks.clone(), is_forced, recorder.event_count());
         perform(&mut *queue, operation, blocks.start * BLOCK, segments);
-        changes.push(Change { kind, blocks, issued, certain: is_forced.then(|| recorder.event_count()) });
+        change.complete(recorder.event_count());
+        changes.push(change);
     }
     drop((queue, disk));
     let recorded = recorder.end(BLOCK as u32);
@@ -181,11 +141,9 @@ impl Story {
     fn play(&self, seed: u64) -> Result<(), String> {
         let mut random = Random(seed);
         let events = self.recorded.recording.event_count() as u64;
-        let mut cuts: Vec<_> = (0..CUTS).map(|_| random.below(events + 1) as usize).collect();
-        cuts.sort_unstable();
         let mut replay = self.recorded.replay();
         let files: Vec<_> = self.paths.iter().map(PathBuf::as_path).collect();
-        for cut in cuts {
+        for cut in cuts(&mut random, events, CUTS) {
             replay.cut(cut, random.below(1 << 30)).unwrap().write(&files);
             self.examine(files[0], cut).map_err(|problem| format!("cut behind {cut} of {events} events: {problem}"))?;
         }
@@ -196,7 +154,8 @@ impl Story {
         // To be written to, so that it is checked.
         let disk = open(path).map_err(|error| error.to_string())?;
         let bytes = crate::read_bytes(&disk, 0..BLOCKS * BLOCK).map_err(|error| error.to_string())?;
-        (0..BLOCKS).zip(bytes.chunks(BLOCK as usize)).try_for_each(|(block, bytes)| self.check(block, bytes, cut))?;
+        let has_parent = matches!(self.origin, Origin::Parent | Origin::ParentAndZeroedGrains);
+        check(&self.changes, if has_parent { Kind::Write } else { Kind::Zero }, &bytes, cut)?;
         // What is written next puts the redundant tables right, and changes nothing else.
         crate::write_bytes(&disk, 0, &bytes[..BLOCK as usize]).map_err(|error| error.to_string())?;
         drop(disk);
@@ -207,23 +166,6 @@ impl Story {
             said.push("the next write changed something".into());
         }
         if said.is_empty() { Ok(()) } else { Err(said.join("; ")) }
-    }
-
-    /// A block holds what is certain, or what came later.
-    fn check(&self, block: u64, bytes: &[u8], cut: usize) -> Result<(), String> {
-        let of_block = self.changes.iter().zip(1..).filter(|(change, _)| change.blocks.contains(&block));
-        let has_parent = matches!(self.origin, Origin::Parent | Origin::ParentAndZeroedGrains);
-        let mut possible = vec![contents(if has_parent { Kind::Write } else { Kind::Zero }, 0, block)];
-        for (change, number) in of_block.filter(|(change, _)| change.issued <= cut) {
-            if change.kind != Kind::Discard && change.certain.is_some_and(|at| at <= cut) {
-                possible.clear();
-            }
-            possible.push(contents(change.kind, number, block));
-        }
-        if possible.iter().any(|possible| possible == bytes) {
-            return Ok(());
-        }
-        Err(format!("block {block} holds neither what was flushed nor what came later: {:?}…", &bytes[..16]))
     }
 }
 

@@ -5,7 +5,8 @@
 //! last of shorter ones. Then any of what was not flushed may be there ([`Outcomes`]), by sectors of 512 bytes; and
 //! each of these files is looked at ([`examine`]) once for what it may show.
 //!
-//! By hand all of them (`cargo xtask crashes`); in every run of the tests as many as take half a minute, the same ones.
+//! By hand all of them (`cargo xtask reliability crashes`); in every run of the tests as many as take half a minute,
+//! nearly the same ones.
 
 mod examine;
 mod history;
@@ -291,7 +292,7 @@ fn no_crash_of_a_short_history_loses_what_was_flushed() {
 }
 
 #[test]
-#[ignore = "takes long: cargo xtask crashes"]
+#[ignore = "takes long: cargo xtask reliability crashes"]
 fn no_crash_of_any_short_history_loses_what_was_flushed() {
     let number = |name: &str, otherwise| std::env::var(name).map_or(otherwise, |value| value.parse().unwrap());
     let bounds = Bounds {

@@ -4,6 +4,8 @@
 use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
 use super::output_of;
 use super::recorded_file::{Recorded, Recorder};
+use crate::formats::power_cut::{BLOCK, Change, Kind, check, contents_of, cuts};
+use crate::formats::random::Random;
 use crate::{AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, Segment};
 use std::fs;
 use std::mem;
@@ -11,7 +13,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const BLOCK: u64 = 512;
 const BLOCKS: u64 = 1024;
 const DEPTH: usize = 8;
 const WRITE_BLOCKS_MAX: u64 = 20;
@@ -19,45 +20,6 @@ const STEPS: usize = 900;
 const CUTS: u64 = 30;
 /// For what takes milliseconds.
 const HANG: Duration = Duration::from_secs(30);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Write,
-    Zero,
-    /// Zeros, or what was there.
-    Discard,
-}
-
-/// A change to a range of blocks, and behind how many events of the log something became known of it.
-#[derive(Debug)]
-struct Change {
-    kind: Kind,
-    blocks: std::ops::Range<u64>,
-    issued: usize,
-    completed: Option<usize>,
-    certain: Option<usize>,
-    is_forced: bool,
-}
-
-/// What a change leaves in a block: numbers that say which, or zeros.
-fn contents(kind: Kind, number: u64, block: u64) -> [u8; BLOCK as usize] {
-    let mut bytes = [0; BLOCK as usize];
-    if kind == Kind::Write {
-        for (index, word) in bytes.chunks_mut(8).enumerate() {
-            word.copy_from_slice(&((number << 32 | block).wrapping_mul(index as u64 * 2 + 1)).to_le_bytes());
-        }
-    }
-    bytes
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
 
 /// Writes, zeroes, discards and flushes wherever it likes, never the same block twice at once.
 struct Writer {
@@ -88,7 +50,7 @@ impl Writer {
 
     fn change(&mut self) {
         let Some(slot) = self.slots.iter().position(Option::is_none) else { return self.reap() };
-        let kind = [Kind::Write, Kind::Write, Kind::Write, Kind::Zero, Kind::Discard][self.random.below(5) as usize];
+        let kind = Kind::any(&mut self.random);
         let length = 1 + self.random.below(if kind == Kind::Write { WRITE_BLOCKS_MAX } else { 64 });
         let start = self.random.below(BLOCKS);
         let blocks = start..(start + length).min(BLOCKS);
@@ -104,17 +66,13 @@ impl Writer {
             length_bytes: length_bytes as u32,
             offset_bytes: slot as u64 * WRITE_BLOCKS_MAX * BLOCK,
         };
-        let (operation, segments) = match kind {
-            Kind::Write => (Operation::Write { force_unit_access: is_forced }, &[segment][..]),
-            Kind::Zero => (Operation::WriteZeroes { length_bytes, may_unmap: self.random.below(2) == 0 }, &[][..]),
-            Kind::Discard => (Operation::Discard { length_bytes }, &[][..]),
-        };
+        let operation = kind.operation(length_bytes, is_forced, &mut self.random);
+        let segments = if kind == Kind::Write { &[segment][..] } else { &[] };
         if kind == Kind::Write {
-            let bytes: Vec<u8> = blocks.clone().flat_map(|block| contents(kind, number as u64 + 1, block)).collect();
-            self.memory.slice(segment).unwrap().copy_from(&bytes);
+            self.memory.slice(segment).unwrap().copy_from(&contents_of(kind, number as u64 + 1, blocks.clone()));
         }
         let issued = self.recorder.event_count();
-        self.changes.push(Change { kind, blocks, issued, completed: None, certain: None, is_forced });
+        self.changes.push(Change::issued(kind, blocks, is_forced, issued));
         self.slots[slot] = Some(number);
         self.push(operation, offset_bytes, segments, slot as u64);
     }
@@ -133,13 +91,10 @@ impl Writer {
             assert_eq!(result, Ok(()));
             if token == FLUSH {
                 let issued = self.flush.take().unwrap();
-                let flushed = |change: &&mut Change| change.completed.is_some_and(|at| at <= issued);
-                self.changes.iter_mut().filter(flushed).for_each(|change| _ = change.certain.get_or_insert(now));
+                self.changes.iter_mut().for_each(|change| change.flushed(issued, now));
                 continue;
             }
-            let change = &mut self.changes[self.slots[token as usize].take().unwrap()];
-            change.completed = Some(now);
-            change.certain = change.is_forced.then_some(now);
+            self.changes[self.slots[token as usize].take().unwrap()].complete(now);
         }
     }
 }
@@ -177,7 +132,7 @@ fn create(directory: &Path, origin: Origin, cluster_bytes: u32) -> PathBuf {
         Qcow2Disk::create(&path, &options).unwrap();
         return path;
     }
-    let bytes: Vec<u8> = (0..BLOCKS).flat_map(|block| contents(Kind::Write, 0, block)).collect();
+    let bytes = contents_of(Kind::Write, 0, 0..BLOCKS);
     let raw = directory.join("base.raw");
     fs::write(&raw, bytes).unwrap();
     if origin == Origin::Compressed {
@@ -237,10 +192,8 @@ impl Story {
     fn play(&self, seed: u64) -> Result<(), String> {
         let mut random = Random(seed);
         let events = self.recorded.recording.event_count() as u64;
-        let mut cuts: Vec<_> = (0..CUTS).map(|_| random.below(events + 1) as usize).collect();
-        cuts.sort_unstable();
         let mut replay = self.recorded.replay();
-        for cut in cuts {
+        for cut in cuts(&mut random, events, CUTS) {
             let path = self.directory.path().join("cut.qcow2");
             replay.cut(cut, random.below(1 << 30)).unwrap().write(&[&path]);
             self.examine(&path, cut).map_err(|problem| format!("cut behind {cut} of {events} events: {problem}"))?;
@@ -269,27 +222,9 @@ impl Story {
         let mut bytes = vec![0_u8; (BLOCKS * BLOCK) as usize];
         memory.slice(segment).unwrap().copy_to(&mut bytes);
         drop((queue, disk));
-        (0..BLOCKS).zip(bytes.chunks(BLOCK as usize)).try_for_each(|(block, bytes)| self.check(block, bytes, cut))?;
+        let before = if self.origin == Origin::Nothing { Kind::Zero } else { Kind::Write };
+        check(&self.changes, before, &bytes, cut)?;
         check_with_qemu(path)
-    }
-
-    /// A block holds what is certain, or what came later.
-    fn check(&self, block: u64, bytes: &[u8], cut: usize) -> Result<(), String> {
-        let of_block = self.changes.iter().zip(1..).filter(|(change, _)| change.blocks.contains(&block));
-        let issued = of_block.filter(|(change, _)| change.issued <= cut);
-        let first = if self.origin == Origin::Nothing { Kind::Zero } else { Kind::Write };
-        let mut possible = vec![contents(first, 0, block)];
-        for (change, number) in issued {
-            let is_certain = change.kind != Kind::Discard && change.certain.is_some_and(|at| at <= cut);
-            if is_certain {
-                possible.clear();
-            }
-            possible.push(contents(change.kind, number, block));
-        }
-        if possible.iter().any(|possible| possible == bytes) {
-            return Ok(());
-        }
-        Err(format!("block {block} holds neither what was flushed nor what came later: {:?}…", &bytes[..16]))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::host_file::HostFile;
 use super::cut_files::{CutFiles, FILE_SPACE, LENGTH_AT};
 use crate::layers::{Recording, Replay, WriteLog, WriteLogDisk};
-use crate::{Disk, FileDisk};
+use crate::{Disk, FileDisk, FileIdentity};
 use rustix::fs::{FallocateFlags, SeekFrom, fstat, seek};
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -12,7 +12,6 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -24,9 +23,6 @@ thread_local! {
 
 /// Where the header's fields lie.
 const HEADER_BYTES: u64 = 104;
-
-/// Device and inode.
-type FileIdentity = (u64, u64);
 
 /// Where a file's changes are logged.
 #[derive(Clone)]
@@ -100,8 +96,7 @@ impl Recorded {
 }
 
 fn identity(file: &File) -> FileIdentity {
-    let metadata = file.metadata().unwrap();
-    (metadata.dev(), metadata.ino())
+    FileIdentity::of_open(file).unwrap()
 }
 
 /// In the place of a [`HostFile`], which it has.

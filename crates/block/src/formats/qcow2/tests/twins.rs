@@ -9,6 +9,7 @@ mod ours;
 mod script;
 mod theirs;
 
+use crate::formats::random::Random;
 use compare::{Difference, REFUSED, REFUSED_BY_THEM, compare, difference, is_allowed, same_behind};
 use ours::Ours;
 use script::{Behind, BitmapChange, Making, SnapshotChange, Step};
@@ -22,27 +23,6 @@ use theirs::Theirs;
 
 const STEPS: usize = 20;
 const SIZE_MAX: u64 = 4 << 20;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.0 >> 33
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn one_of(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-
-    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len() as u64) as usize]
-    }
-}
 
 /// What is known of both.
 struct Twins {
