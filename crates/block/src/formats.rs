@@ -47,7 +47,9 @@ pub use preallocation::Preallocation;
 pub(crate) use qcow2::create_delta;
 pub use qcow2::{ChainImage, Qcow2Bitmap, Qcow2BitmapAction, Qcow2Encryption, Qcow2Info, Qcow2Snapshot, image_chain};
 pub use qcow2::{CheckReport, Qcow2Check, Qcow2Commit, Qcow2Rebase, Repair, write_differences};
-pub use qcow2::{Qcow2Amendment, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Qcow2Writer};
+pub use qcow2::{
+    Qcow2Amendment, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, Qcow2Writer,
+};
 pub use qcow2::{Qcow2Mapping, Qcow2MappingKind};
 pub use vmdk::{VmdkDisk, VmdkExtent, VmdkInfo};
 

@@ -7,14 +7,14 @@ mod new_place;
 mod tests;
 
 use crate::users::{group_has_number, has_number};
-use crate::{OpenedFile, size};
+use crate::{FileIdentity, OpenedFile, size};
 pub use error::ReplacementError;
 pub(crate) use new_file::NewFile;
 use new_place::{NewPlace, OldFile};
 pub use new_place::{refuse_missing_device, refuse_strangers};
 use rustix::fs::{
-    FallocateFlags, Gid, Mode, Uid, XattrFlags, fallocate, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fstat,
-    fsync,
+    AtFlags, FallocateFlags, Gid, Mode, Uid, XattrFlags, fallocate, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr,
+    fstat, fsync, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::fs::File;
@@ -46,6 +46,8 @@ pub struct ReplacementFile {
     new: NewFile,
     /// With the old file, which is locked as long as it is open.
     destination: NewPlace,
+    /// A file that this one is of no use without.
+    companion: Option<Box<Self>>,
 }
 
 /// The group's permissions that are no more than everybody's.
@@ -85,9 +87,36 @@ impl ReplacementFile {
         let mode = destination.replaces.as_ref().map_or(mode, |old| old.mode & PERMISSIONS);
         let new = create(directory, &place.name, mode)
             .map_err(|errno| ReplacementError::new("create a file beside", &place.path, errno))?;
-        let replacement = Self { new, destination };
+        let replacement = Self { new, destination, companion: None };
         replacement.take_over_attributes()?;
         Ok(replacement)
+    }
+
+    /// The same, with another file, at `path`, that this one is of no use without: it gets its name just before this
+    /// one does, and loses it again when this one gets none. It replaces nothing, and nobody may read it who may not
+    /// read this one.
+    ///
+    /// # Errors
+    /// As [`ReplacementFile::create`]; and when something has that name, or is to have it.
+    pub fn with_companion(self, path: &Path) -> Result<Self, ReplacementError> {
+        // Before it is opened, as it may be what the contents come from.
+        if path.symlink_metadata().is_ok() {
+            return Err(ReplacementError::Taken(path.to_owned()));
+        }
+        let own = fstat(self.file()).map_err(|errno| self.failed("look at the new file for", errno))?;
+        let mode = Mode::from_raw_mode(own.st_mode) & PERMISSIONS;
+        // Their groups may differ.
+        let mode = match self.replaces_existing() {
+            true => (mode & !Mode::RWXG) | others_rights_for_group(mode),
+            false => mode,
+        };
+        let companion = Self::create_with(path, mode, NewFile::create)?;
+        Ok(Self { companion: Some(Box::new(companion)), ..self })
+    }
+
+    /// The other file that comes with it, for whoever writes it.
+    pub fn companion(&self) -> Option<&Self> {
+        self.companion.as_deref()
     }
 
     fn take_over_attributes(&self) -> Result<(), ReplacementError> {
@@ -174,17 +203,53 @@ impl ReplacementFile {
     /// When the file cannot be made stable or cannot take its place; then it is gone and the old file is as it was,
     /// unless only the directory could not be made stable.
     pub fn commit(mut self, durable: bool) -> Result<(), ReplacementError> {
+        let mut companion = self.companion.take();
         if durable {
-            fsync(self.file()).map_err(|errno| self.failed("write to stable storage", errno))?;
+            companion.iter().try_for_each(|companion| companion.sync())?;
+            self.sync()?;
         }
-        let name = &self.destination.place.name;
-        let placed = self.new.take_place(name);
-        placed.map_err(|errno| self.failed("put the finished file in the place of", errno))?;
-        if durable {
-            fsync(self.new.directory())
-                .map_err(|errno| self.failed("write to stable storage the directory of", errno))?;
+        if let Some(companion) = &mut companion {
+            companion.take_free_place()?;
+            let synced = if durable { companion.sync_directory() } else { Ok(()) };
+            synced.inspect_err(|_| companion.lose_place())?;
         }
-        Ok(())
+        let placed = match companion.is_some() && !self.replaces_existing() {
+            // By another path, its name may be the companion's.
+            true => self.take_free_place(),
+            false => self.take_place(),
+        };
+        placed.inspect_err(|_| companion.iter().for_each(|companion| companion.lose_place()))?;
+        if durable { self.sync_directory() } else { Ok(()) }
+    }
+
+    fn sync(&self) -> Result<(), ReplacementError> {
+        fsync(self.file()).map_err(|errno| self.failed("write to stable storage", errno))
+    }
+
+    fn sync_directory(&self) -> Result<(), ReplacementError> {
+        fsync(self.new.directory()).map_err(|errno| self.failed("write to stable storage the directory of", errno))
+    }
+
+    fn take_place(&mut self) -> Result<(), ReplacementError> {
+        let placed = self.new.take_place(&self.destination.place.name);
+        placed.map_err(|errno| self.failed("put the finished file in the place of", errno))
+    }
+
+    fn take_free_place(&mut self) -> Result<(), ReplacementError> {
+        self.new.take_free_place(&self.destination.place.name).map_err(|errno| match errno {
+            Errno::EXIST => ReplacementError::Taken(self.path().to_owned()),
+            _ => self.failed("put the finished file in the place of", errno),
+        })
+    }
+
+    /// Has no name any more, if it is still the one that has it.
+    fn lose_place(&self) {
+        let place = &self.destination.place;
+        let found = statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| FileIdentity::of(&found).is_of(self.file())) {
+            // There is nobody to tell, and nothing else to try.
+            let _ = unlinkat(&place.directory, &place.name, AtFlags::empty());
+        }
     }
 
     /// As [`ReplacementFile::commit`], and keeps the file open: for who goes on with this very file, whatever has its

@@ -8,6 +8,8 @@ mod bitmaps;
 mod blocks;
 #[path = "image_files/compressed.rs"]
 mod compressed;
+#[path = "image_files/data_files.rs"]
+mod data_files;
 #[path = "image_files/dirty.rs"]
 mod dirty;
 #[path = "image_files/encryption.rs"]

@@ -175,7 +175,7 @@ fn find_below(directory: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// What QEMU would take for a protocol in front of a file name: anything before a colon that no slash precedes.
-fn protocol(name: &str) -> Option<&str> {
+pub(super) fn protocol(name: &str) -> Option<&str> {
     let (before, _) = name.split_once(':')?;
     (!before.contains('/')).then_some(before)
 }

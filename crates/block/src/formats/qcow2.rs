@@ -61,7 +61,7 @@ pub use census::{CheckReport, Repair};
 use chain::Opened;
 pub use commit::Qcow2Commit;
 pub(crate) use create::create_delta;
-pub use create::{Qcow2Backing, Qcow2CreateOptions, Qcow2Features};
+pub use create::{Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Features};
 use encryption::DataCipher;
 pub use encryption::Qcow2Encryption;
 pub(super) use image_file::ImageFile as WritableFile;
@@ -111,12 +111,18 @@ impl Qcow2Disk {
         create::create(path, options)
     }
 
-    /// Makes the empty `file` an image. It is open for reading and writing; `path` is what messages call it.
+    /// Makes the empty `file` an image, with its data in the empty `data_file` if the options name one. Both are open
+    /// for reading and writing; `path` is what messages call the image.
     ///
     /// # Errors
-    /// When the options contradict each other, or the file cannot be written.
-    pub fn create_in(file: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
-        create::create_in(file, path, options)
+    /// When the options contradict each other, or the files cannot be written.
+    pub fn create_in(
+        file: &File,
+        data_file: Option<&File>,
+        path: &Path,
+        options: &Qcow2CreateOptions,
+    ) -> Result<(), ImageError> {
+        create::format(file, data_file, path, options)
     }
 
     /// Opens the image in `file` as [`Qcow2Disk::open`] does the one at a path: `path` is what messages call it, and
@@ -131,6 +137,21 @@ impl Qcow2Disk {
         allowed: &AllowedDirectories,
     ) -> Result<Self, ImageError> {
         Self::on(chain::open_in(file, path, options, allowed)?.unlocked()?, path)
+    }
+
+    /// Opens a new image in `file` as [`Qcow2Disk::open_in`] does, whose data file, if it has one, is open, as neither
+    /// has its name yet.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::open`].
+    pub fn open_new_in(
+        file: File,
+        data_file: Option<File>,
+        path: &Path,
+        options: &FileOptions,
+        allowed: &AllowedDirectories,
+    ) -> Result<Self, ImageError> {
+        Self::on(chain::open_new(file, data_file, path, options, allowed)?.unlocked()?, path)
     }
 
     /// Opens the image in `file` to see where its data lie ([`Qcow2Disk::map`]), for reading only: what is encrypted

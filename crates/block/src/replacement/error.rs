@@ -10,6 +10,9 @@ pub enum ReplacementError {
     /// A symbolic link whose target does not exist.
     #[error("{} is a symbolic link that leads nowhere: remove it, or name the file it should lead to", shown(.0))]
     DanglingLink(PathBuf),
+    /// What is to be a new file is there already.
+    #[error("{} is there already, and nothing of it would be left: remove it, or choose another name", shown(.0))]
+    Taken(PathBuf),
     /// The path is taken by something that is not a regular file.
     #[error("{} is {kind}: name a regular file, or one that does not exist yet", shown(path))]
     NotAFile {

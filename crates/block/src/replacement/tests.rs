@@ -260,6 +260,61 @@ fn reserving_space_does_not_change_the_length() {
 }
 
 #[test]
+fn a_file_and_its_companion_appear_together_or_not_at_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, other) = (directory.path().join("disk.img"), directory.path().join("disk.data"));
+    let new = || {
+        let replacement = ReplacementFile::create(&path).unwrap().with_companion(&other).unwrap();
+        replacement.companion().unwrap().file().write_all_at(b"data", 0).unwrap();
+        replacement
+    };
+    for durable in [false, true] {
+        drop(new());
+        assert!(names_in(&directory).is_empty());
+        // Something else gets the one name, or the other, meanwhile.
+        let replacement = new();
+        fs::create_dir(&path).unwrap();
+        assert!(matches!(replacement.commit(durable), Err(ReplacementError::Taken(_))));
+        assert_eq!(names_in(&directory), ["disk.img"]);
+        fs::remove_dir(&path).unwrap();
+        let replacement = new();
+        fs::write(&other, "mine").unwrap();
+        assert!(matches!(replacement.commit(durable), Err(ReplacementError::Taken(_))));
+        assert_eq!((names_in(&directory), fs::read(&other).unwrap()), (vec!["disk.data".to_owned()], b"mine".to_vec()));
+        let refused = ReplacementFile::create(&path).unwrap().with_companion(&other);
+        assert!(matches!(refused, Err(ReplacementError::Taken(_))));
+        fs::remove_file(&other).unwrap();
+        // A file that is there stays as it was.
+        fs::write(&path, "old").unwrap();
+        let replacement = new();
+        fs::write(&other, "mine").unwrap();
+        replacement.commit(durable).unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        fs::remove_file(&other).unwrap();
+        new().commit(durable).unwrap();
+        assert_eq!((fs::read(&path).unwrap().len(), fs::read(&other).unwrap()), (0, b"data".to_vec()));
+        fs::remove_file(&path).unwrap();
+        fs::remove_file(&other).unwrap();
+        // One name, said in two ways, is not two.
+        let twice = directory.path().join("./disk.img");
+        let replacement = ReplacementFile::create(&path).unwrap().with_companion(&twice).unwrap();
+        assert!(matches!(replacement.commit(durable), Err(ReplacementError::Taken(_))));
+        assert!(names_in(&directory).is_empty());
+    }
+}
+
+#[test]
+fn a_companion_is_nobodys_who_may_not_read_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, other) = (directory.path().join("disk.img"), directory.path().join("disk.data"));
+    fs::write(&path, "old").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
+    ReplacementFile::create(&path).unwrap().with_companion(&other).unwrap().commit(false).unwrap();
+    let mode = |path: &Path| path.metadata().unwrap().mode() & 0o777;
+    assert_eq!((mode(&path), mode(&other)), (0o660, 0o600));
+}
+
+#[test]
 fn a_full_file_system_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let mounted = rustix::process::geteuid().is_root()

@@ -188,7 +188,8 @@ impl Target {
 
     /// Whether it can be written though nobody knows how long it becomes, until it is.
     fn grows(image: &NewImage) -> bool {
-        let is_sparse = image.preallocation == Preallocation::Off && image.backing.is_none();
+        let is_alone = image.backing.is_none() && image.data_file.is_none();
+        let is_sparse = image.preallocation == Preallocation::Off && is_alone;
         is_sparse && matches!(image.format, Format::Raw | Format::Qcow2)
     }
 
@@ -225,7 +226,7 @@ impl Writer {
             let disk = image.open_qcow2(&file, allow_dirs)?;
             return Ok((file, Self::Overlay { disk, behind }));
         }
-        if image.format == Format::Qcow2 && image.preallocation == Preallocation::Off {
+        if image.format == Format::Qcow2 && image.preallocation == Preallocation::Off && image.data_file.is_none() {
             let file = ReplacementFile::create_like(&image.path, image.permissions)?;
             let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
             let writer = Qcow2Writer::new(handle, &image.qcow2_options())?;
@@ -363,11 +364,14 @@ impl Conversion {
         self.options.threads().min(self.source.queues_max).min(self.target.queues_max())
     }
 
-    /// The directory in which a new image takes its name.
-    pub fn replaces_in(&self) -> Option<PathBuf> {
+    /// The directories in which a new image and its data file take their names.
+    pub fn replaces_in(&self) -> Vec<PathBuf> {
         match &self.target.0 {
-            Kind::New { file, .. } => Some(directory_of(file.path()).to_owned()),
-            Kind::InPlace { .. } => None,
+            Kind::New { file, .. } => {
+                let files = [Some(file), file.companion()].into_iter().flatten();
+                files.map(|file| directory_of(file.path()).to_owned()).collect()
+            }
+            Kind::InPlace { .. } => Vec::new(),
         }
     }
 
@@ -471,7 +475,7 @@ mod tests {
         let image = NewImage::new(&path, Format::Qcow2, LENGTH);
         let target = Target::new_image(&image, &source, None, &[], &Nobody).unwrap();
         let conversion = Conversion::new(["a", "b"], source.clone(), target, ConvertOptions::default());
-        assert_eq!(conversion.replaces_in().as_deref(), Some(directory.path()));
+        assert_eq!(conversion.replaces_in(), [directory.path()]);
         assert!(!path.exists());
         let listener = Listener::default();
         conversion.run(&listener).unwrap();

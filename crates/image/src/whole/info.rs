@@ -1,6 +1,6 @@
 //! What an image is: what its file says of it, who uses it, and which partitions its disk has.
 
-use super::new_image::backing_path;
+use super::new_image::named_from;
 use crate::error::{Context, Result, refuse};
 use blockyard_block::partition_table::{self, PartitionTable};
 use blockyard_block::specification::{DiskSpecification, Format, Kind, OpenError};
@@ -212,5 +212,5 @@ fn extents_bytes(file: &Path, info: &VmdkInfo) -> u64 {
 pub fn full_name(image: &Path, name: &str) -> String {
     let has_protocol = name.split_once(':').is_some_and(|(before, _)| !before.contains('/'));
     let in_place = image.parent().is_none_or(|parent| parent.as_os_str().is_empty());
-    if has_protocol || in_place { name.to_owned() } else { backing_path(image, name).display().to_string() }
+    if has_protocol || in_place { name.to_owned() } else { named_from(image, name).display().to_string() }
 }

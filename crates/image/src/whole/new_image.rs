@@ -6,8 +6,8 @@ use crate::error::{Context, Error, Result};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
     AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, Disk, Engine, FileDisk, FileOptions,
-    LuksDisk, NewLuks, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, ReplacementFile,
-    VmdkCreateOptions, VmdkStreamWriter, directory_of, shown,
+    LuksDisk, NewLuks, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features,
+    ReplacementFile, VmdkCreateOptions, VmdkStreamWriter, directory_of, shown,
 };
 use std::fs::File;
 use std::ops::Range;
@@ -48,6 +48,8 @@ pub struct NewImage {
     pub preallocation: Preallocation,
     /// What shows where the image holds nothing.
     pub backing: Option<Qcow2Backing>,
+    /// Where the data of a qcow2 image are, if not in it.
+    pub data_file: Option<Qcow2DataFile>,
     /// How its data are encrypted, if they are.
     pub encryption: Option<NewLuks>,
 }
@@ -66,6 +68,7 @@ impl NewImage {
             features: Qcow2Features::default(),
             preallocation: Preallocation::Off,
             backing: None,
+            data_file: None,
             encryption: None,
         }
     }
@@ -76,9 +79,16 @@ impl NewImage {
     /// When the file cannot be made, or is too small for the disk; when `watch` ends it.
     pub fn make(&self, watch: &dyn Watch) -> Result<ReplacementFile> {
         let file = ReplacementFile::create_like(&self.path, self.permissions)?;
+        let file = match self.data_file_path() {
+            Some(path) => file.with_companion(&path)?,
+            None => file,
+        };
         match self.format {
             Format::Raw => self.make_raw(&file, watch)?,
-            Format::Qcow2 => Qcow2Disk::create_in(file.file(), &self.path, &self.qcow2_options())?,
+            Format::Qcow2 => {
+                let data_file = file.companion().map(ReplacementFile::file);
+                Qcow2Disk::create_in(file.file(), data_file, &self.path, &self.qcow2_options())?;
+            }
             Format::Luks => LuksDisk::create_in(file.file(), &self.path, self.size_bytes, self.luks()?)?,
             Format::BlockMap(_) if self.is_vmdk_stream() => {
                 self.vmdk_stream_writer(&file)?.finish().with_context(|| self.not_written())?;
@@ -91,6 +101,11 @@ impl NewImage {
         Ok(file)
     }
 
+    /// Where the data of a qcow2 image are to be, if not in it.
+    pub fn data_file_path(&self) -> Option<PathBuf> {
+        Some(named_from(&self.path, &self.data_file.as_ref()?.name))
+    }
+
     /// As the writers of qcow2 want it.
     pub(super) fn qcow2_options(&self) -> Qcow2CreateOptions {
         let defaults = Qcow2CreateOptions::new(self.size_bytes);
@@ -99,6 +114,7 @@ impl NewImage {
             features: self.features,
             preallocation: self.preallocation,
             backing: self.backing.clone(),
+            data_file: self.data_file.clone(),
             encryption: self.encryption.clone(),
             ..defaults
         }
@@ -180,13 +196,16 @@ impl NewImage {
 
     /// The same, of a qcow2 image.
     pub(super) fn open_qcow2(&self, file: &ReplacementFile, allow_dirs: &[PathBuf]) -> Result<Qcow2Disk> {
-        let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+        let handle = |file: &ReplacementFile| file.file().try_clone().context("cannot duplicate a file descriptor");
+        let data_file = file.companion().map(handle).transpose()?;
         let key = self.encryption.as_ref().map(|encryption| encryption.key.clone());
         let allowed = AllowedDirectories::new(allow_dirs)?.with_key(key);
         // What it refers to starts from the directory: the name itself is not there yet.
         let directory = directory_of(&self.path).canonicalize().context("cannot find the image's directory")?;
         let name = self.path.file_name().map_or_else(PathBuf::new, PathBuf::from);
-        Ok(Qcow2Disk::open_in(handle, &directory.join(name), &OPTIONS, &allowed)?)
+        // What it has is made stable before it gets its name.
+        let options = FileOptions { cache_unsafe: true, ..OPTIONS };
+        Ok(Qcow2Disk::open_new_in(handle(file)?, data_file, &directory.join(name), &options, &allowed)?)
     }
 }
 
@@ -215,10 +234,10 @@ pub(super) fn write_zeros(file: &File, range: Range<u64>, watch: &dyn Watch) -> 
 /// # Errors
 /// When there is no such format.
 pub fn behind(image: &Path, backing: &Qcow2Backing) -> Result<DiskSpecification, SpecificationError> {
-    DiskSpecification::of_file(backing_path(image, &backing.name)).with_format_named(&backing.format)
+    DiskSpecification::of_file(named_from(image, &backing.name)).with_format_named(&backing.format)
 }
 
-/// Where a backing file's name leads to: from the image's directory, as QEMU has it.
-pub fn backing_path(image: &Path, name: &str) -> PathBuf {
+/// Where a name in an image leads to: from the image's directory, as QEMU has it.
+pub fn named_from(image: &Path, name: &str) -> PathBuf {
     directory_of(image).join(name)
 }

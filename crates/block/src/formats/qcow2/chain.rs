@@ -88,6 +88,20 @@ pub(super) fn open_in(
     chain.finish(top)
 }
 
+/// Opens a new image, whose data file, if it has one, is open.
+pub(super) fn open_new(
+    file: File,
+    data_file: Option<File>,
+    path: &Path,
+    options: &FileOptions,
+    allowed: &AllowedDirectories,
+) -> Result<Opened, ImageError> {
+    let mut chain = Chain::new(*options, allowed);
+    chain.data_file = data_file;
+    let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
+    chain.finish(top)
+}
+
 /// Opens the image in `file` as it was when a snapshot was made: the one with the id `which`, or that name.
 pub(super) fn open_snapshot(
     file: File,
@@ -208,6 +222,8 @@ struct Chain<'a> {
     permissions: u32,
     /// The snapshot of the next image that is opened, instead of its disk.
     snapshot: Option<&'a str>,
+    /// The data file of the next image that is opened, whatever its name.
+    data_file: Option<File>,
     /// A file whose disk is open already.
     known: Option<(Identity, Arc<dyn Disk>)>,
     /// An image whose key is not there.
@@ -234,6 +250,7 @@ impl<'a> Chain<'a> {
             seen: Vec::new(),
             permissions: 0o777,
             snapshot: None,
+            data_file: None,
             known: None,
             locked: None,
         }
@@ -328,9 +345,14 @@ impl<'a> Chain<'a> {
         read_only: bool,
         cipher: DataCipher,
     ) -> Result<(usize, Arc<ImageFile>), ImageError> {
-        let found = self.allowed.find(path, name)?;
-        let path = found.path().to_owned();
-        let (file, path) = found.open(!read_only, self.options.lock.then_some(&path))?;
+        let (file, path) = match self.data_file.take() {
+            Some(file) => (file, path.with_file_name(name)),
+            None => {
+                let found = self.allowed.find(path, name)?;
+                let path = found.path().to_owned();
+                found.open(!read_only, self.options.lock.then_some(&path))?
+            }
+        };
         self.see(&file, &path)?;
         self.add_image_file(file, &path, FileOptions { read_only, ..self.options }, cipher)
     }

@@ -2,9 +2,11 @@
 
 use super::header::{DISK_MAX_BYTES, EXTENDED_CLUSTER_BITS_MIN};
 use super::writer::Qcow2Writer;
-use crate::ReplacementFile;
+use crate::formats::allowed_directories::protocol;
 use crate::formats::preallocation::{Preallocation, reserve};
 use crate::formats::{ImageError, NewLuks};
+use crate::size::set_length;
+use crate::{ReplacementFile, directory_of};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -15,6 +17,9 @@ const CLUSTER_MAX_BYTES: u32 = 2 << 20;
 /// Largest L1 table, which bounds the size: QEMU's limit.
 const L1_ENTRIES_MAX: u64 = (32 << 20) / 8;
 
+/// Most bytes of the name of another file.
+const NAME_MAX_BYTES: usize = 1023;
+
 /// The image that a new one is based on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Qcow2Backing {
@@ -22,6 +27,15 @@ pub struct Qcow2Backing {
     pub name: String,
     /// Its format: `raw` or `qcow2`.
     pub format: String,
+}
+
+/// The file of its own that a new image has its data in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Qcow2DataFile {
+    /// Its name as the new image is to have it: absolute, or from the new image's directory.
+    pub name: String,
+    /// It is a raw image of the disk, at any time.
+    pub is_raw: bool,
 }
 
 /// What whoever uses an image must know of its format.
@@ -76,6 +90,8 @@ pub struct Qcow2CreateOptions {
     pub backing: Option<Qcow2Backing>,
     /// What whoever uses it must know.
     pub features: Qcow2Features,
+    /// Where its data are, if not in the image.
+    pub data_file: Option<Qcow2DataFile>,
     /// How its data are encrypted, if they are.
     pub encryption: Option<NewLuks>,
 }
@@ -85,11 +101,34 @@ impl Qcow2CreateOptions {
     pub fn new(size_bytes: u64) -> Self {
         let features = Qcow2Features::default();
         let (preallocation, cluster_bytes) = (Preallocation::Off, 64 << 10);
-        Self { size_bytes, cluster_bytes, preallocation, backing: None, features, encryption: None }
+        Self { size_bytes, cluster_bytes, preallocation, backing: None, features, data_file: None, encryption: None }
+    }
+
+    /// What is allocated from the start: of a raw data file everything, as it must hold each byte of the disk.
+    fn allocated(&self) -> Preallocation {
+        match (self.preallocation, &self.data_file) {
+            (Preallocation::Off, Some(Qcow2DataFile { is_raw: true, .. })) => Preallocation::Metadata,
+            (preallocation, _) => preallocation,
+        }
+    }
+
+    fn check_data_file(&self) -> Result<(), &'static str> {
+        let Some(Qcow2DataFile { name, is_raw }) = &self.data_file else { return Ok(()) };
+        check_data_file_name(name)?;
+        if self.features.version < 3 {
+            return Err("an image of version 2 (compat=0.10) has no data file: take compat=1.1");
+        }
+        match is_raw {
+            true if self.backing.is_some() => Err("a raw data file holds all of the disk, and nothing of a backing \
+                                                   file would show: leave the one or the other out"),
+            true if self.encryption.is_some() => Err("a data file that is encrypted is no raw image of the disk: \
+                                                      leave data_file_raw or the encryption out"),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), ImageError> {
-        let Self { size_bytes, cluster_bytes, preallocation, ref backing, features, ref encryption } = *self;
+        let Self { size_bytes, cluster_bytes, preallocation, ref backing, features, ref encryption, .. } = *self;
         let clusters_are_possible = (CLUSTER_MIN_BYTES..=CLUSTER_MAX_BYTES).contains(&cluster_bytes);
         if !clusters_are_possible || !cluster_bytes.is_power_of_two() {
             let problem =
@@ -97,6 +136,7 @@ impl Qcow2CreateOptions {
             return Err(ImageError::Invalid(problem));
         }
         features.check(cluster_bytes).map_err(ImageError::Invalid)?;
+        self.check_data_file().map_err(|problem| ImageError::Invalid(problem.into()))?;
         let entry_bytes = if features.has_extended_l2 { 16 } else { 8 };
         let l2_covers_bytes = u64::from(cluster_bytes) * u64::from(cluster_bytes / entry_bytes);
         let size_max_bytes = (L1_ENTRIES_MAX * l2_covers_bytes).min(DISK_MAX_BYTES);
@@ -119,7 +159,7 @@ impl Qcow2CreateOptions {
                 let problem = "an image with a backing file cannot be preallocated: nothing would show through";
                 return Err(ImageError::Invalid(problem.into()));
             }
-            if !matches!(format.as_str(), "raw" | "qcow2") || name.is_empty() || name.len() > 1023 {
+            if !matches!(format.as_str(), "raw" | "qcow2") || name.is_empty() || name.len() > NAME_MAX_BYTES {
                 let problem =
                     format!("{name:?} in the format {format:?} cannot be a backing file: raw and qcow2 are supported");
                 return Err(ImageError::Invalid(problem));
@@ -129,41 +169,63 @@ impl Qcow2CreateOptions {
     }
 }
 
+/// Whether a data file can be called so.
+pub(super) fn check_data_file_name(name: &str) -> Result<(), &'static str> {
+    match protocol(name).is_some() || name.is_empty() || name.contains('\0') || name.len() > NAME_MAX_BYTES {
+        true => Err("a data file's name has 1 to 1023 bytes, and ./ before it where it has a colon"),
+        false => Ok(()),
+    }
+}
+
 /// Makes an image at `path`, in the place of what is there.
 pub(super) fn create(path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
     options.check()?;
     let replacement = ReplacementFile::create(path)?;
-    format(replacement.file(), path, options)?;
+    let replacement = match &options.data_file {
+        Some(data_file) => replacement.with_companion(&directory_of(path).join(&data_file.name))?,
+        None => replacement,
+    };
+    format(replacement.file(), replacement.companion().map(ReplacementFile::file), path, options)?;
     Ok(replacement.commit(true)?)
-}
-
-/// Makes the empty `file` an image; `path` is for messages.
-pub(super) fn create_in(file: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
-    format(file, path, options)
 }
 
 /// Makes the empty `file` a delta on a disk.
 pub(crate) fn create_delta(file: &File, path: &Path, size_bytes: u64, base: Qcow2Backing) -> Result<(), ImageError> {
     let options = Qcow2CreateOptions { backing: Some(base), ..Qcow2CreateOptions::new(size_bytes) };
-    format(file, path, &options)
+    format(file, None, path, &options)
 }
 
-fn format(file: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
+/// Makes the empty `file` an image, with its data in `data_file` if they are to be in one; `path` is for messages.
+pub(super) fn format(
+    file: &File,
+    data_file: Option<&File>,
+    path: &Path,
+    options: &Qcow2CreateOptions,
+) -> Result<(), ImageError> {
     let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
+    if data_file.is_some() != options.data_file.is_some() {
+        return Err(ImageError::Invalid("a data file and its name come together".into()));
+    }
     let writer = Qcow2Writer::of(file.try_clone().map_err(failed)?, options, None)?;
-    fill(file, writer, options).map_err(failed)
+    if let Some(data_file) = data_file {
+        set_length(data_file, options.size_bytes).map_err(failed)?;
+    }
+    fill(data_file.unwrap_or(file), writer, options).map_err(failed)
 }
 
+/// Gives all clusters a place in `file`, which has the data, if they are to have one.
 fn fill(file: &File, writer: Qcow2Writer, options: &Qcow2CreateOptions) -> io::Result<()> {
-    let cluster_bytes = u64::from(options.cluster_bytes);
+    let (cluster_bytes, preallocation) = (u64::from(options.cluster_bytes), options.allocated());
     let table_covers_bytes = cluster_bytes * cluster_bytes / if options.features.has_extended_l2 { 16 } else { 8 };
     let mut start = 0;
-    while start < options.size_bytes && options.preallocation != Preallocation::Off {
+    while start < options.size_bytes && preallocation != Preallocation::Off {
         let end = options.size_bytes.min(start + table_covers_bytes);
         let count = (end - start).div_ceil(cluster_bytes);
         // Fits: an L2 table has no more entries.
         let place = writer.place_zeros(count as usize, (start..end).step_by(options.cluster_bytes as usize));
-        reserve(file, place, count * cluster_bytes, options.preallocation)?;
+        // A file of its own ends where the disk does.
+        let length_bytes = if options.data_file.is_some() { end - start } else { count * cluster_bytes };
+        reserve(file, place, length_bytes, preallocation)?;
         writer.settle(start..end)?;
         start = end;
     }

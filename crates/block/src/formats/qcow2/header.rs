@@ -32,7 +32,7 @@ const BACKING_NAME_MAX_BYTES: u32 = 1023;
 
 pub(super) const INCOMPATIBLE_DIRTY: u64 = 1 << 0;
 pub(super) const INCOMPATIBLE_CORRUPT: u64 = 1 << 1;
-const INCOMPATIBLE_DATA_FILE: u64 = 1 << 2;
+pub(super) const INCOMPATIBLE_DATA_FILE: u64 = 1 << 2;
 pub(super) const INCOMPATIBLE_COMPRESSION: u64 = 1 << 3;
 pub(super) const INCOMPATIBLE_EXTENDED_L2: u64 = 1 << 4;
 /// Where the low bytes of the incompatible features are in the header.
@@ -67,7 +67,7 @@ pub(super) const COMPRESSION_ZSTD: u8 = 1;
 
 const EXTENSION_END: u32 = 0;
 pub(super) const EXTENSION_BACKING_FORMAT: u32 = 0xe279_2aca;
-const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
+pub(super) const EXTENSION_DATA_FILE: u32 = 0x4441_5441;
 pub(super) const EXTENSION_BITMAPS: u32 = 0x2385_2875;
 pub(super) const EXTENSION_ENCRYPTION: u32 = 0x0537_be77;
 

@@ -7,11 +7,12 @@
 //!
 //! QEMU's docs/interop/qcow2.txt is the format.
 
-use super::create::{Qcow2Backing, Qcow2CreateOptions, Qcow2Features};
+use super::create::{Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Features};
 use super::entries::{COPIED, Layout as Clusters, Mapping, Place};
 use super::header::{
-    COMPATIBLE_LAZY_REFCOUNTS, COMPRESSION_ZSTD, EXTENSION_BACKING_FORMAT, EXTENSION_ENCRYPTION,
-    INCOMPATIBLE_COMPRESSION, INCOMPATIBLE_EXTENDED_L2,
+    AUTOCLEAR_DATA_FILE_RAW, COMPATIBLE_LAZY_REFCOUNTS, COMPRESSION_ZSTD, EXTENSION_BACKING_FORMAT,
+    EXTENSION_DATA_FILE, EXTENSION_ENCRYPTION, INCOMPATIBLE_COMPRESSION, INCOMPATIBLE_DATA_FILE,
+    INCOMPATIBLE_EXTENDED_L2,
 };
 use super::new_refcounts::NewRefcounts;
 use super::{encryption, header};
@@ -48,6 +49,7 @@ pub struct Qcow2Writer {
     clusters: Clusters,
     features: Qcow2Features,
     backing: Option<Qcow2Backing>,
+    data_file: Option<Qcow2DataFile>,
     /// Held for a moment once a megabyte or so.
     layout: Mutex<Layout>,
 }
@@ -81,8 +83,9 @@ impl Qcow2Writer {
     /// # Errors
     /// When the options are impossible, or the file is.
     pub fn new(file: File, options: &Qcow2CreateOptions) -> Result<Self, ImageError> {
-        if options.backing.is_some() {
-            return Err(ImageError::Invalid("an image is not written in one go over a backing file".into()));
+        if options.backing.is_some() || options.data_file.is_some() {
+            let problem = "an image is not written in one go over a backing file, nor with a data file";
+            return Err(ImageError::Invalid(problem.into()));
         }
         Self::of(file, options, Some(0))
     }
@@ -96,7 +99,11 @@ impl Qcow2Writer {
         // Whoever writes does so in a thread of its own.
         let disk = FileDisk::growing(handle, &FileOptions { engine: Engine::Sync, ..FileOptions::default() })?;
         let mut disk: Arc<dyn Disk> = Arc::new(disk);
-        let clusters = Clusters { cluster_bits, is_extended: options.features.has_extended_l2, has_data_file: false };
+        let clusters = Clusters {
+            cluster_bits,
+            is_extended: options.features.has_extended_l2,
+            has_data_file: options.data_file.is_some(),
+        };
         let l1_entries = size_bytes.div_ceil(1 << clusters.table_covers_bits());
         let l1_clusters = (l1_entries * 8).div_ceil(1 << cluster_bits);
         let mut free_cluster = 1 + l1_clusters;
@@ -120,9 +127,9 @@ impl Qcow2Writer {
             sharers: Vec::new(),
             reserved_end,
         };
-        let (backing, features) = (backing.clone(), options.features);
+        let (backing, data_file, features) = (backing.clone(), options.data_file.clone(), options.features);
         let layout = Mutex::new(layout);
-        Ok(Self { file, disk, encryption, size_bytes, cluster_bits, clusters, features, backing, layout })
+        Ok(Self { file, disk, encryption, size_bytes, cluster_bits, clusters, features, backing, data_file, layout })
     }
 
     /// Bytes in a cluster.
@@ -161,19 +168,26 @@ impl Qcow2Writer {
         start
     }
 
-    /// The same of clusters that read as zeros, and of which nothing need be written.
+    /// The same of clusters that read as zeros, and of which nothing need be written; they lie one after the other on
+    /// the disk.
     pub(super) fn place_zeros(&self, count: usize, clusters: impl Iterator<Item = u64>) -> u64 {
-        // What lies in the file is zeros, but none that decrypt to any.
-        if self.encryption.is_none() {
+        if self.encryption.is_none() && self.data_file.is_none() {
             return self.place(count, clusters);
         }
+        let mut clusters = clusters.take(count).peekable();
         let mut layout = self.layout();
-        let start = layout.take_clusters(count as u64, self.cluster_bits);
-        for (index, offset) in clusters.take(count).enumerate() {
+        let start = match &self.data_file {
+            // There each cluster lies where it does on the disk.
+            Some(_) => clusters.peek().copied().unwrap_or(0),
+            None => layout.take_clusters(count as u64, self.cluster_bits),
+        };
+        // What lies in the file is zeros, but none that decrypt to any.
+        let all = self.clusters.all_parts();
+        let (data, zeros) = if self.encryption.is_none() { (all, 0) } else { (0, all) };
+        for (index, offset) in clusters.enumerate() {
             let offset_bytes = start + ((index as u64) << self.cluster_bits);
             let place = Some(Place { offset_bytes, is_own: true });
-            let zeros = self.clusters.all_parts();
-            self.enter(&mut layout, offset, self.clusters.words(Mapping { place, data: 0, zeros }));
+            self.enter(&mut layout, offset, self.clusters.words(Mapping { place, data, zeros }));
         }
         start
     }
@@ -317,11 +331,13 @@ impl Qcow2Writer {
         bytes.extend([0; 12]); // No snapshots.
         if version >= 3 {
             let feature = |is_there: bool, feature: u64| if is_there { feature } else { 0 };
-            let incompatible =
-                feature(has_extended_l2, INCOMPATIBLE_EXTENDED_L2) | feature(is_zstd, INCOMPATIBLE_COMPRESSION);
+            let incompatible = feature(has_extended_l2, INCOMPATIBLE_EXTENDED_L2)
+                | feature(is_zstd, INCOMPATIBLE_COMPRESSION)
+                | feature(self.data_file.is_some(), INCOMPATIBLE_DATA_FILE);
+            let is_data_file_raw = self.data_file.as_ref().is_some_and(|data_file| data_file.is_raw);
             bytes.extend(incompatible.to_be_bytes());
             bytes.extend(feature(has_lazy_refcounts, COMPATIBLE_LAZY_REFCOUNTS).to_be_bytes());
-            bytes.extend([0; 8]);
+            bytes.extend(feature(is_data_file_raw, AUTOCLEAR_DATA_FILE_RAW).to_be_bytes());
             bytes.extend(refcount_order.to_be_bytes());
             bytes.extend(HEADER_V3_BYTES.to_be_bytes());
             bytes.extend([if is_zstd { COMPRESSION_ZSTD } else { 0 }, 0, 0, 0, 0, 0, 0, 0]);
@@ -332,20 +348,22 @@ impl Qcow2Writer {
             bytes.extend(offset_bytes.to_be_bytes());
             bytes.extend(length_bytes.to_be_bytes());
         }
-        let Some(Qcow2Backing { name, format }) = &self.backing else {
-            bytes.extend([0; 8]); // No more extensions.
-            return Ok(bytes);
-        };
-        bytes.extend(EXTENSION_BACKING_FORMAT.to_be_bytes());
-        bytes.extend((format.len() as u32).to_be_bytes());
-        bytes.extend(format.as_bytes());
-        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let data_file = self.data_file.as_ref().map(|data_file| (EXTENSION_DATA_FILE, &data_file.name));
+        let backing = self.backing.as_ref().map(|backing| (EXTENSION_BACKING_FORMAT, &backing.format));
+        for (extension, text) in data_file.into_iter().chain(backing) {
+            bytes.extend(extension.to_be_bytes());
+            bytes.extend((text.len() as u32).to_be_bytes());
+            bytes.extend(text.as_bytes());
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+        }
         bytes.extend([0; 8]); // No more extensions.
-        let place = [&(bytes.len() as u64).to_be_bytes()[..], &(name.len() as u32).to_be_bytes()].concat();
-        bytes[BACKING_NAME_AT].copy_from_slice(&place);
-        bytes.extend(name.as_bytes());
+        if let Some(Qcow2Backing { name, .. }) = &self.backing {
+            let place = [&(bytes.len() as u64).to_be_bytes()[..], &(name.len() as u32).to_be_bytes()].concat();
+            bytes[BACKING_NAME_AT].copy_from_slice(&place);
+            bytes.extend(name.as_bytes());
+        }
         if bytes.len() > 1 << self.cluster_bits {
-            return Err(io::Error::other("the name of its backing file does not fit into its first cluster"));
+            return Err(io::Error::other("the names of other files do not fit into its first cluster"));
         }
         Ok(bytes)
     }

@@ -4,14 +4,14 @@ use anyhow::{Context, Result};
 use blockyard_block::{Disk, Qcow2Backing, directory_of};
 use blockyard_command_line::disk;
 use blockyard_command_line::usage_error::UsageLines;
-use blockyard_image::whole::{self, backing_path};
+use blockyard_image::whole::{self, named_from};
 use blockyard_session::open::open_disk;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// These directories, and the one that the backing file of an image at `image` is in: who names it allows it.
 pub fn allowed(image: &Path, backing: Option<&Qcow2Backing>, allow_dirs: &[PathBuf]) -> Vec<PathBuf> {
-    let own = backing.map(|backing| directory_of(&backing_path(image, &backing.name)).to_owned());
+    let own = backing.map(|backing| directory_of(&named_from(image, &backing.name)).to_owned());
     allow_dirs.iter().cloned().chain(own).collect()
 }
 

@@ -44,8 +44,9 @@ pub struct ConvertArgs {
     #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_formats())]
     output_format: Option<Format>,
     /// Options of a new image: preallocation=off|metadata|falloc|full, and for qcow2 cluster_size=SIZE,
-    /// backing_file=NAME, backing_fmt=FORMAT, compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd,
-    /// extended_l2=on|off, lazy_refcounts=on|off; for vmdk subformat=monolithicSparse|streamOptimized,
+    /// backing_file=NAME, backing_fmt=FORMAT, data_file=NAME (a new file that has the data), data_file_raw=on|off (it
+    /// is a raw image of the disk), compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd, extended_l2=on|off,
+    /// lazy_refcounts=on|off; for vmdk subformat=monolithicSparse|streamOptimized,
     /// adapter_type=ide|lsilogic|buslogic|legacyESX, hwversion=N; for vdi static=on|off; for vpc and vhdx
     /// subformat=dynamic|fixed; for vpc force_size=on (whole MiB, as Azure wants); for vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
@@ -158,7 +159,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         conversion = conversion.of_expected(file);
     }
     let disks: Vec<_> = sources.iter().chain([&to]).collect();
-    shut_in(&disks, conversion.replaces_in().into_iter().collect(), conversion.threads())?;
+    shut_in(&disks, conversion.replaces_in(), conversion.threads())?;
     let Converted { length_bytes, digest } = conversion.run(&watch)?;
     drop(watch);
     if args.quiet {
@@ -220,7 +221,7 @@ impl ConvertArgs {
     /// Whether a new image can be written before it is known how large it becomes.
     fn can_grow(&self, format: Format) -> Result<bool> {
         let options = ImageOptions::parse(&self.options, format)?;
-        let is_alone = self.backing.is_none() && options.backing_name.is_none();
+        let is_alone = self.backing.is_none() && options.backing_name.is_none() && options.data_file()?.is_none();
         let is_sparse = options.preallocation.unwrap_or(Preallocation::Off) == Preallocation::Off && self.sparse > 0;
         Ok(is_alone && is_sparse && matches!(format, Format::Raw | Format::Qcow2))
     }
@@ -285,6 +286,10 @@ impl ConvertArgs {
         if self.compress && encryption.is_some() {
             bail!(UsageError("compressed data are not encrypted: leave -c or the encryption out".to_owned()));
         }
+        let data_file = options.data_file()?;
+        if self.compress && data_file.is_some() {
+            bail!(UsageError("a data file holds no compressed data: leave -c or data_file out".to_owned()));
+        }
         if options.size_bytes.is_some() {
             bail!(UsageError("a new image has SRC's size: `blockyard image resize` changes it".to_owned()));
         }
@@ -321,6 +326,7 @@ impl ConvertArgs {
             features,
             preallocation,
             backing,
+            data_file,
             encryption,
             ..image
         })

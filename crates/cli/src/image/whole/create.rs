@@ -36,7 +36,8 @@ pub struct CreateArgs {
     #[arg(short, long, value_parser = named_image::made_formats())]
     format: Option<Format>,
     /// Options: size=SIZE, preallocation=off|metadata|falloc|full; for qcow2 cluster_size=SIZE, backing_file=NAME,
-    /// backing_fmt=FORMAT, compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd, extended_l2=on|off,
+    /// backing_fmt=FORMAT, data_file=NAME (a new file that has the data), data_file_raw=on|off (it is a raw image of
+    /// the disk), compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd, extended_l2=on|off,
     /// lazy_refcounts=on|off, encrypt.format=luks and encrypt. with the options of luks; for luks
     /// cipher-alg=aes-128|aes-192|aes-256, cipher-mode=xts|cbc, ivgen-alg=plain64|plain|essiv, hash-alg=HASH,
     /// iter-time=MILLISECONDS; for vmdk subformat=monolithicSparse|streamOptimized,
@@ -118,6 +119,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         features: options.features,
         preallocation: options.preallocation.unwrap_or_default(),
         backing,
+        data_file: options.data_file()?,
         encryption,
         ..NewImage::new(path, format, size_bytes)
     };
@@ -142,6 +144,9 @@ fn tell(creation: &Creation) -> Result<()> {
     let mut text = format!("{}: {}, {}", shown(&image.path), image.format.word(), size::human(image.size_bytes));
     if let Some(backing) = &image.backing {
         let _ = write!(text, ", over {} ({})", backing.name, backing.format);
+    }
+    if let Some(data_file) = &image.data_file {
+        let _ = write!(text, ", data in {}", data_file.name);
     }
     text.push_str(&described(file_system.as_ref()));
     for (index, (wanted, range)) in partitions.iter().zip(creation.ranges()?).enumerate() {

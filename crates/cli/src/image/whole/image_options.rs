@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    BlockMapFormat, KeyFile, LuksOptions, NewLuks, Preallocation, Qcow2Backing, Qcow2Features, VmdkAdapter,
-    VmdkCreateOptions, size,
+    BlockMapFormat, KeyFile, LuksOptions, NewLuks, Preallocation, Qcow2Backing, Qcow2DataFile, Qcow2Features,
+    VmdkAdapter, VmdkCreateOptions, size,
 };
 use blockyard_command_line::usage_error::UsageError;
 
@@ -25,6 +25,10 @@ pub struct ImageOptions {
     pub backing_name: Option<String>,
     /// Its format.
     pub backing_format: Option<String>,
+    /// The data file's name.
+    data_file_name: Option<String>,
+    /// It is said whether that is a raw image of the disk.
+    is_data_file_raw: Option<bool>,
     /// The size of the disk.
     pub size_bytes: Option<u64>,
     /// What whoever uses a qcow2 image must know.
@@ -86,6 +90,18 @@ impl ImageOptions {
         }
     }
 
+    /// The file in which a new image has its data, if it is one of their own.
+    ///
+    /// # Errors
+    /// [`UsageError`] when it is only said how it is.
+    pub fn data_file(&self) -> Result<Option<Qcow2DataFile>> {
+        match (&self.data_file_name, self.is_data_file_raw) {
+            (Some(name), is_raw) => Ok(Some(Qcow2DataFile { name: name.clone(), is_raw: is_raw.unwrap_or_default() })),
+            (None, Some(true)) => bail!(UsageError("-o data_file_raw=on: add data_file=FILE".to_owned())),
+            (None, _) => Ok(None),
+        }
+    }
+
     /// How a new image in this format is encrypted, by the passphrase in `key_file`, if it is.
     ///
     /// # Errors
@@ -128,12 +144,14 @@ impl ImageOptions {
             }
             ("backing_file", Format::Qcow2) => self.backing_name = Some(value.to_owned()),
             ("backing_fmt", Format::Qcow2) => self.backing_format = Some(value.to_owned()),
+            ("data_file", Format::Qcow2) if value.is_empty() => return Err("it is the name of a new file".to_owned()),
+            ("data_file", Format::Qcow2) => self.data_file_name = Some(value.to_owned()),
+            ("data_file_raw", Format::Qcow2) => self.is_data_file_raw = Some(chosen(value, &SWITCH)?),
             ("compat", Format::Qcow2) => {
                 self.features.version = chosen(value, &VERSIONS)?;
             }
             ("refcount_bits", Format::Qcow2) => {
-                let orders = [("1", 0), ("2", 1), ("4", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
-                self.features.refcount_order = chosen(value, &orders)?;
+                self.features.refcount_order = chosen(value, &REFCOUNT_ORDERS)?;
             }
             ("compression_type", Format::Qcow2) => {
                 self.features.is_zstd = chosen(value, &[("zlib", false), ("zstd", true)])?;
@@ -164,9 +182,9 @@ impl ImageOptions {
                 self.cluster_bytes = Some(u32::try_from(size::parse(value)?).unwrap_or(u32::MAX));
             }
             (
-                "cluster_size" | "backing_file" | "backing_fmt" | "compat" | "refcount_bits" | "compression_type"
-                | "extended_l2" | "lazy_refcounts" | "encryption" | "static" | "subformat" | "force_size"
-                | "block_size" | "adapter_type" | "hwversion",
+                "cluster_size" | "backing_file" | "backing_fmt" | "data_file" | "data_file_raw" | "compat"
+                | "refcount_bits" | "compression_type" | "extended_l2" | "lazy_refcounts" | "encryption" | "static"
+                | "subformat" | "force_size" | "block_size" | "adapter_type" | "hwversion",
                 _,
             ) => return Err(format!("{} images have no {key}", format.word())),
             (name, _) if name.starts_with("encrypt.") => match format {
@@ -175,7 +193,7 @@ impl ImageOptions {
             },
             _ => {
                 return Err("the options are size, preallocation and, for qcow2, cluster_size, backing_file, \
-                            backing_fmt, compat, refcount_bits, compression_type, extended_l2, lazy_refcounts, \
+                            backing_fmt, data_file, data_file_raw, compat, refcount_bits, compression_type, extended_l2, lazy_refcounts, \
                             encrypt.format=luks and encrypt. with the options of luks; for luks cipher-alg, \
                             cipher-mode, ivgen-alg, ivgen-hash-alg, hash-alg and iter-time; for vmdk subformat, \
                             adapter_type and hwversion; for vdi static; for vpc subformat and force_size; for vhdx \
@@ -203,6 +221,9 @@ pub fn pairs(texts: &[String]) -> impl Iterator<Item = Result<(&str, &str, &str)
 
 /// Words for versions of qcow2.
 pub const VERSIONS: [(&str, u32); 4] = [("0.10", 2), ("v2", 2), ("1.1", 3), ("v3", 3)];
+
+/// Numbers of bits in a refcount, and their logarithms.
+pub const REFCOUNT_ORDERS: [(&str, u32); 7] = [("1", 0), ("2", 1), ("4", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
 
 /// Words for yes and no.
 pub const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];

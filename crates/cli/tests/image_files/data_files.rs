@@ -1,0 +1,148 @@
+//! qcow2 images whose data are in a file of their own: made as qemu-img makes them, and read by it.
+
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+
+/// What both say of an image: `info`, and where everything lies.
+fn described(yard: &Yard, name: &str, data: &str) -> [serde_json::Value; 2] {
+    qemu_img(yard, &format!("check -q {name}"));
+    image(yard, ["check", "-q", name]).succeeded();
+    let mut info = qemu_img(yard, &format!("info --output=json {name}")).json();
+    for key in ["filename", "actual-size"] {
+        info.as_object_mut().unwrap().remove(key);
+    }
+    assert_eq!(info["format-specific"]["data"]["data-file"].take(), data);
+    let mut map = qemu_img(yard, &format!("map --output=json {name}")).json();
+    // What has no storage in the data file reads as zeros: qemu-img gives some to its first bytes.
+    map.as_array_mut().unwrap().iter_mut().for_each(|range| drop(range.as_object_mut().unwrap().remove("zero")));
+    [info, map]
+}
+
+#[test]
+fn a_data_file_is_made_as_by_qemu_img() {
+    let yard = Yard::new();
+    fs::write(yard.path("base.img"), [7; 1 << 20]).unwrap();
+    for (number, (options, more)) in [
+        ("", ""),
+        (",data_file_raw=on", ""),
+        (",data_file_raw=off,preallocation=metadata", ""),
+        (",data_file_raw=on,preallocation=falloc,cluster_size=4K", ""),
+        (",preallocation=full,extended_l2=on", ""),
+        (",lazy_refcounts=on,refcount_bits=1", "-b base.img -F raw "),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let names = ["ours", "theirs"].map(|who| (format!("{who}{number}.qcow2"), format!("{who}{number}.data")));
+        let line = |(name, data): &(String, String)| {
+            format!("create -q -f qcow2 -o data_file={data}{options} {more}{name} 1000000")
+        };
+        // No whole number of sectors is none for qemu-img: it rounds up.
+        image(&yard, line(&names[0]).replace("1000000", "1000448").split(' ')).succeeded();
+        qemu_img(&yard, &line(&names[1]));
+        let [ours, theirs] = names.each_ref().map(|(name, data)| described(&yard, name, data));
+        assert_eq!(ours[0], theirs[0], "{options}");
+        // Parts of clusters that qemu-img has given a place still show what is behind.
+        if !options.contains("extended_l2") {
+            assert_eq!(ours[1], theirs[1], "{options}");
+        }
+        let [ours, theirs] = names.map(|(_, data)| yard.path(&data));
+        // It ends where the disk does, though all clusters have a place.
+        assert_eq!(ours.metadata().unwrap().len(), 1_000_448, "{options}");
+        assert!(theirs.metadata().unwrap().len() >= 1_000_448, "{options}");
+        assert_eq!(allocated_bytes(&ours) >= 1_000_448, options.contains("fal") || options.contains("full"));
+    }
+}
+
+#[test]
+fn a_disk_is_converted_into_a_data_file() {
+    let yard = Yard::new();
+    let plain = mixed(&yard, "disk.img");
+    fs::write(yard.path("base.img"), [0; 4096]).unwrap();
+    for (number, options) in ["", ",data_file_raw=on", ",extended_l2=on,data_file_raw=on", ",cluster_size=4K"]
+        .into_iter()
+        .chain([" -B base.img -F raw", " -S 0", ",encrypt.format=luks,encrypt.iter-time=10 --key-file key"])
+        .enumerate()
+    {
+        fs::write(yard.path("key"), "word").unwrap();
+        fs::set_permissions(yard.path("key"), fs::Permissions::from_mode(0o600)).unwrap();
+        let (name, data) = (format!("{number}.qcow2"), format!("{number}.data"));
+        let line = format!("convert -q disk.img {name} -o data_file={data}{options}");
+        image(&yard, line.split(' ')).succeeded();
+        let said = qemu_img(&yard, &format!("info --output=json {name}")).json();
+        assert_eq!(said["format-specific"]["data"]["data-file"], data);
+        let length = yard.path(&data).metadata().unwrap().len();
+        assert_eq!(length, plain.metadata().unwrap().len(), "{options}");
+        let secret = "--object secret,id=s,file=key --image-opts driver=qcow2,encrypt.key-secret=s,file.filename=";
+        if options.contains("encrypt") {
+            qemu_img(&yard, &format!("convert {secret}{name} -O raw back"));
+        } else {
+            qemu_img(&yard, &format!("convert -f qcow2 {name} -O raw back"));
+            qemu_img(&yard, &format!("check -q {name}"));
+            assert!(same(&plain, &yard.path(&data)), "{options}");
+        }
+        assert!(same(&plain, &yard.path("back")), "{options}");
+        let key = if options.contains("encrypt") { ",key-file=key" } else { "" };
+        image(&yard, ["compare", "-q", "disk.img", &(name + key), "--allow-dir", "."]).succeeded();
+        // What is no data takes no room, unless it is to.
+        let (held, all) = (allocated_bytes(&yard.path(&data)), plain.metadata().unwrap().len());
+        assert_eq!(held < all / 2, !options.contains("-S 0"), "{options}");
+    }
+}
+
+#[test]
+fn a_file_system_is_made_in_a_data_file_and_what_is_written_stays_raw() {
+    let yard = Yard::new();
+    let line = "create -q a.qcow2 8M -o data_file=a.data,data_file_raw=on --table gpt --part rest";
+    image(&yard, line.split(' ')).succeeded();
+    qemu_img(&yard, "check -q a.qcow2");
+    qemu_img(&yard, "compare -q -f raw -F qcow2 a.data a.qcow2");
+    yard.random("new.img", 8 * MIB, 3);
+    image(&yard, "convert -q -n new.img a.qcow2 --allow-dir .".split(' ')).succeeded();
+    assert!(same(&yard.path("a.data"), &yard.path("new.img")));
+    image(&yard, "convert -q a.qcow2 b.img".split(' ')).failed(1, &["a.data", "--allow-dir"]);
+}
+
+#[test]
+fn nothing_is_overwritten_and_nothing_is_half_made() {
+    let yard = Yard::new();
+    yard.random("mine", MIB, 2);
+    let kept = fs::read(yard.path("mine")).unwrap();
+    fs::create_dir(yard.path("directory")).unwrap();
+    for (line, status, said) in [
+        ("create a.qcow2 1M -o data_file=mine", 1, "mine is there already"),
+        ("create a.qcow2 1M -o data_file=a.qcow2", 1, "a.qcow2 is there already"),
+        ("create a.qcow2 1M -o data_file=directory/../a.qcow2", 1, "a.qcow2 is there already"),
+        ("create a.qcow2 1M -o data_file=directory", 1, "directory is there already"),
+        ("create a.qcow2 1M -o data_file=none/d", 1, "there is no directory"),
+        ("create a.qcow2 1M -o data_file=nbd:d", 1, "./ before it where it has a colon"),
+        ("create a.qcow2 1M -o data_file=", 2, "it is the name of a new file"),
+        ("create a.qcow2 1M -o data_file_raw=on", 2, "add data_file=FILE"),
+        ("create a.qcow2 1M -o data_file=d,compat=0.10", 1, "take compat=1.1"),
+        ("create a.qcow2 -b mine -F raw -o data_file=d,data_file_raw=on", 1, "nothing of a backing file would show"),
+        ("create a.img 1M -o data_file=d", 2, "raw images have no data_file"),
+        ("convert -c mine a.qcow2 -o data_file=d", 2, "a data file holds no compressed data"),
+        ("convert mine a.qcow2 -o data_file=mine", 1, "mine is there already"),
+    ] {
+        image(&yard, line.split(' ')).failed(status, &[said]);
+        assert!(fs::read(yard.path("mine")).unwrap() == kept, "{line}");
+        let mut left: Vec<_> = fs::read_dir(yard.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["directory", "mine"], "{line}");
+    }
+    let long = format!("create a.qcow2 1M -o cluster_size=512,data_file=./{}d", "./".repeat(300));
+    image(&yard, long.split(' ')).failed(1, &["the names of other files do not fit"]);
+    assert!(!yard.path("a.qcow2").exists() && !yard.path("d").exists());
+}
+
+#[test]
+fn a_data_file_lies_beside_its_image_and_is_as_secret() {
+    let yard = Yard::new();
+    fs::create_dir(yard.path("sub")).unwrap();
+    image(&yard, ["create", "-q", "sub/a.qcow2", "1M"]).succeeded();
+    fs::set_permissions(yard.path("sub/a.qcow2"), fs::Permissions::from_mode(0o600)).unwrap();
+    image(&yard, "create -q sub/a.qcow2 1M -o data_file=a.data".split(' ')).succeeded();
+    let mode = |name: &str| yard.path(name).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("sub/a.qcow2"), mode("sub/a.data")), (0o600, 0o600));
+    image(&yard, "convert -q sub/a.qcow2 b.img --allow-dir sub".split(' ')).succeeded();
+}
