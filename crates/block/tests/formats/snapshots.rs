@@ -190,7 +190,7 @@ fn a_disk_with_snapshots_that_do_not_say_their_size_keeps_its_own() {
     let said = resize(&twin.image(), 8 << 20).unwrap_err().to_string();
     assert!(said.contains("image amend -o compat=1.1"), "{said}");
     let amendment = Qcow2Amendment { version: Some(3), ..Qcow2Amendment::default() };
-    amendment.apply(&to_change(&twin.image())).unwrap();
+    amendment.apply(&to_change(&twin.image()), &AllowedDirectories::none()).unwrap();
     resize(&twin.image(), 8 << 20).unwrap();
     check_clean(text(&twin.image()));
 }

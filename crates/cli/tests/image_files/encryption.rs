@@ -6,7 +6,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 /// With the end of a line, which counts.
-fn key(yard: &Yard, name: &str, mode: u32) {
+pub(super) fn key(yard: &Yard, name: &str, mode: u32) {
     let path = yard.path(name);
     fs::write(&path, "pass word\n").unwrap();
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();

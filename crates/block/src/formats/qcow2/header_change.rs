@@ -7,9 +7,11 @@
 use super::create::Qcow2Backing;
 use super::header::{
     AUTOCLEAR_AT, AUTOCLEAR_BITMAPS, AUTOCLEAR_DATA_FILE_RAW, BitmapDirectory, COMPATIBLE_AT,
-    COMPATIBLE_LAZY_REFCOUNTS, EXTENSION_BACKING_FORMAT, EXTENSION_BITMAPS, HEADER_V2_BYTES, HEADER_V3_BYTES, Header,
+    COMPATIBLE_LAZY_REFCOUNTS, EXTENSION_BACKING_FORMAT, EXTENSION_BITMAPS, EXTENSION_DATA_FILE, HEADER_V2_BYTES,
+    HEADER_V3_BYTES, Header, REFCOUNTS_AT, Table,
 };
 use super::image_file::ImageFile;
+use super::repair::table_fields;
 use std::io;
 use std::ops::Range;
 
@@ -25,7 +27,7 @@ const VERSION_AT: u64 = 4;
 const REFCOUNT_ORDER_AT: u64 = 96;
 
 /// Refcounts of version 2 have 16 bits.
-const REFCOUNT_ORDER_V2: u32 = 4;
+pub(super) const REFCOUNT_ORDER_V2: u32 = 4;
 
 /// Names another backing file, or none.
 ///
@@ -96,17 +98,38 @@ impl FirstCluster {
         self.version = 3;
     }
 
-    /// Says whether refcounts may be behind. The error goes on after the image's path.
-    pub(super) fn set_lazy_refcounts(&mut self, is_lazy: bool) -> Result<(), &'static str> {
-        if self.version < 3 {
-            let problem = "is of version 2 (compat=0.10), which has no lazy refcounts: add compat=1.1";
-            return if is_lazy { Err(problem) } else { Ok(()) };
+    /// Becomes the header of an image of version 2, of one that is none but by what it says.
+    pub(super) fn become_version_2(&mut self) {
+        self.header.truncate(HEADER_V2_BYTES);
+        self.put(VERSION_AT, &2_u32.to_be_bytes());
+        self.set_extension(EXTENSION_FEATURE_NAMES, None);
+        self.set_extension(EXTENSION_BITMAPS, None);
+        self.version = 2;
+    }
+
+    /// Says where refcounts are, and how wide: two to the power of `order`, in bits, 16 in an image of version 2.
+    pub(super) fn set_refcounts(&mut self, table: Table, order: u32) {
+        self.put(REFCOUNTS_AT, &table_fields(table, self.cluster_bytes.ilog2()));
+        if self.version >= 3 {
+            self.put(REFCOUNT_ORDER_AT, &order.to_be_bytes());
         }
+    }
+
+    /// Says where the data are, of an image that has a data file, and whether that is a raw image of the disk.
+    pub(super) fn set_data_file(&mut self, header: &Header, name: Option<&str>, is_raw: bool) {
+        if let Some(name) = name {
+            self.set_extension(EXTENSION_DATA_FILE, Some(name.as_bytes().to_vec()));
+        }
+        self.set_autoclear(header.bitmaps.is_some(), is_raw);
+    }
+
+    /// Says whether refcounts may be behind, of an image of version 3.
+    pub(super) fn set_lazy_refcounts(&mut self, is_lazy: bool) {
         let at = COMPATIBLE_AT as usize;
-        let present = self.header.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let Some(present) = self.header.get(at..).and_then(<[u8]>::first_chunk) else { return };
+        let present = u64::from_be_bytes(*present);
         let wanted = present & !COMPATIBLE_LAZY_REFCOUNTS | if is_lazy { COMPATIBLE_LAZY_REFCOUNTS } else { 0 };
         self.put(COMPATIBLE_AT, &wanted.to_be_bytes());
-        Ok(())
     }
 
     fn set_extension(&mut self, kind: u32, data: Option<Vec<u8>>) {

@@ -14,6 +14,9 @@ use crate::formats::ImageError;
 use std::io::{self, Seek, SeekFrom};
 use std::path::PathBuf;
 
+/// Most bytes of a table of refcounts that QEMU opens.
+const REFCOUNT_TABLE_MAX_BYTES: u64 = 8 << 20;
+
 /// A qcow2 image that is to be checked, and may be damaged. Its backing and data files are left alone.
 #[derive(Debug)]
 pub struct Qcow2Check {
@@ -107,24 +110,40 @@ impl Qcow2Check {
 
     /// False when it cannot be known what is in use.
     fn rebuild_refcounts(&mut self) -> Result<bool, ImageError> {
+        let Some(table) = self.write_refcounts(self.header.refcount_order)? else { return Ok(false) };
+        let failed = |error| self.failed("write new refcounts to", error);
+        self.file.write_header(&table_fields(table, self.header.cluster_bits), REFCOUNTS_AT).map_err(failed)?;
+        self.header.refcounts = table;
+        Ok(true)
+    }
+
+    /// Writes refcounts of 2^order bits anew behind the file's end, on stable storage: where nothing leads to them yet.
+    /// Those that there are are not in use by them. `None`: it cannot be known what is in use.
+    ///
+    /// # Errors
+    /// When they cannot be written, or are too narrow; then the file is as it was.
+    pub(super) fn write_refcounts(&self, order: u32) -> Result<Option<Table>, ImageError> {
         let failed = |error| self.failed("write new refcounts to", error);
         let mut ignore = |_: &str| ();
         let mut census = self.census(Repair::None, &mut ignore)?;
         census.count_without_refcounts().map_err(failed)?;
         if census.is_incomplete {
-            return Ok(false);
+            return Ok(None);
         }
-        let clusters = census.clusters();
-        let Header { cluster_bits, refcount_order, .. } = self.header;
-        let new = NewRefcounts::of(clusters, cluster_bits, refcount_order);
-        let count = |cluster: u64| census.count(cluster as usize);
-        new.write(count, |bytes, offset| self.file.write(bytes, offset)).map_err(failed)?;
-        self.file.sync().map_err(failed)?;
-        let fields = [&new.table_offset_bytes().to_be_bytes()[..], &new.table_clusters().to_be_bytes()].concat();
-        self.file.write_header(&fields, REFCOUNTS_AT).map_err(failed)?;
+        let cluster_bits = self.header.cluster_bits;
+        let new = NewRefcounts::of(census.clusters(), cluster_bits, order);
         let length_bytes = u64::from(new.table_clusters()) << cluster_bits;
-        self.header.refcounts = Table { offset_bytes: new.table_offset_bytes(), length_bytes };
-        Ok(true)
+        if length_bytes > REFCOUNT_TABLE_MAX_BYTES {
+            return Err(failed(io::Error::other("there are too many of them for one table of theirs")));
+        }
+        let (count, end_bytes) = (|cluster: u64| census.count(cluster as usize), self.file.length_bytes());
+        let written = new.write(count, |bytes, offset| self.file.write(bytes, offset)).and_then(|()| self.file.sync());
+        if let Err(error) = written {
+            // What is behind the end is nothing, wherever that is.
+            let _ = self.file.truncate(end_bytes);
+            return Err(failed(error));
+        }
+        Ok(Some(Table { offset_bytes: new.table_offset_bytes(), length_bytes }))
     }
 
     /// The image is in order, and says so.
@@ -139,6 +158,13 @@ impl Qcow2Check {
     fn failed(&self, action: &'static str, source: io::Error) -> ImageError {
         ImageError::System { action, path: self.path.clone(), source }
     }
+}
+
+/// What a header says of where refcounts are.
+pub(super) fn table_fields(table: Table, cluster_bits: u32) -> Vec<u8> {
+    // The number fits, as the table's size is bounded.
+    let clusters = (table.length_bytes >> cluster_bits) as u32;
+    [&table.offset_bytes.to_be_bytes()[..], &clusters.to_be_bytes()].concat()
 }
 
 /// What of a count is kept.

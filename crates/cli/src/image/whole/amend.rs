@@ -1,9 +1,9 @@
 //! `blockyard image amend`: other options of an image that is there.
 
-use super::image_options::{SWITCH, VERSIONS, chosen, pairs};
+use super::image_options::{REFCOUNT_ORDERS, SWITCH, VERSIONS, chosen, pairs};
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
-use blockyard_block::{Preallocation, Qcow2Amendment, Qcow2Disk, shown, size};
+use blockyard_block::{AllowedDirectories, Preallocation, Qcow2Amendment, Qcow2Disk, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::print;
@@ -16,9 +16,11 @@ use std::path::PathBuf;
 
 /// Change options of a qcow2 image that is there.
 ///
-/// The options are qemu-img's: compat=1.1 makes an image of version 2 one of version 3; lazy_refcounts=on|off;
-/// size=SIZE, no smaller than it is. The header changes as a whole, by one sector. Another backing file is `image
-/// rebase`'s to name. All other options are fixed once an image is made: `image convert -o` makes another one.
+/// The options are qemu-img's: compat=0.10|1.1 makes it one of version 2 or 3; refcount_bits=N; lazy_refcounts=on|off;
+/// data_file=NAME is another name of the file that has its data, and data_file_raw=off says that this may be no raw
+/// image of the disk; size=SIZE, no smaller than it is. What is new comes into force by one sector of the header.
+/// Another backing file is `image rebase`'s to name. All other options are fixed once an image is made: `image convert
+/// -o` makes another one.
 #[derive(Args)]
 pub struct AmendArgs {
     /// Image: a qcow2 file.
@@ -29,7 +31,7 @@ pub struct AmendArgs {
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
-    /// Show progress, of which there is none: nothing takes long.
+    /// Show progress, of which there is none: nothing of the disk is copied.
     #[arg(short, hide = true)]
     progress: bool,
     /// Directory whose files the image may refer to, for size; may be given more than once.
@@ -57,7 +59,8 @@ pub fn run(args: &AmendArgs) -> Result<()> {
         Ok(resize.with_key(named.key_file().cloned()).run(&args.allow_dir, &Nobody)?)
     };
     if amendment != Qcow2Amendment::default() {
-        amendment.apply(&file)?;
+        let allowed = AllowedDirectories::none().with_key(named.key_file().cloned());
+        amendment.apply(&file, &allowed)?;
     }
     size_bytes.map_or(Ok(()), resize)?;
     if args.quiet { Ok(()) } else { print(&format!("{}: amended", args.image)) }
@@ -71,13 +74,17 @@ fn parse(options: &[String]) -> Result<(Qcow2Amendment, Option<u64>)> {
         let refused = |problem: String| UsageError(format!("-o {option}: {problem}"));
         match key {
             "compat" => amendment.version = Some(chosen(value, &VERSIONS).map_err(refused)?),
+            "refcount_bits" => {
+                amendment.refcount_order = Some(chosen(value, &REFCOUNT_ORDERS).map_err(refused)?);
+            }
+            "data_file" => amendment.data_file = Some(value.to_owned()),
+            "data_file_raw" => amendment.is_data_file_raw = Some(chosen(value, &SWITCH).map_err(refused)?),
             "lazy_refcounts" => amendment.has_lazy_refcounts = Some(chosen(value, &SWITCH).map_err(refused)?),
             "backing_file" | "backing_fmt" => {
                 bail!(refused("`blockyard image rebase` names another backing file".to_owned()))
             }
             "size" => size_bytes = Some(size::parse(value).map_err(refused)?),
-            "cluster_size" | "compression_type" | "data_file" | "data_file_raw" | "extended_l2" | "preallocation"
-            | "refcount_bits" => {
+            "cluster_size" | "compression_type" | "extended_l2" | "preallocation" => {
                 bail!(refused(
                     "this is fixed once an image is made: `blockyard image convert -o` makes another one".to_owned()
                 ))
@@ -87,7 +94,10 @@ fn parse(options: &[String]) -> Result<(Qcow2Amendment, Option<u64>)> {
                     .to_owned()
             )),
             _ => {
-                bail!(refused("the options are compat, lazy_refcounts and size".to_owned()))
+                bail!(refused(
+                    "the options are compat, refcount_bits, lazy_refcounts, data_file, data_file_raw and size"
+                        .to_owned()
+                ))
             }
         }
     }
@@ -102,12 +112,13 @@ mod tests {
     fn options_are_qemu_imgs() {
         let (amendment, size_bytes) =
             parse(&["compat=1.1,lazy_refcounts=on".to_owned(), "size=1G".to_owned()]).unwrap();
-        let wanted = Qcow2Amendment { version: Some(3), has_lazy_refcounts: Some(true) };
+        let wanted = Qcow2Amendment { version: Some(3), has_lazy_refcounts: Some(true), ..Qcow2Amendment::default() };
         assert_eq!((amendment, size_bytes), (wanted, Some(1 << 30)));
         for (option, wanted) in [
             ("compat=2", "it is 0.10"),
             ("backing_file=a", "image rebase"),
-            ("refcount_bits=8", "fixed once an image is made"),
+            ("refcount_bits=3", "it is 1, 2, 4"),
+            ("extended_l2=on", "fixed once an image is made"),
             ("encrypt.state=active", "fixed once it is made"),
             ("no=1", "the options are compat"),
             ("compat", "an option is KEY=VALUE"),

@@ -11,7 +11,10 @@ use super::super::{
 };
 use super::open_to_change;
 use super::recorded_file::{Recorded, Recorder};
-use crate::{AllowedDirectories, Disk, FileOptions, OpenedFile, Qcow2Info, read_bytes, write_bytes};
+use crate::read::perform;
+use crate::{
+    AllowedDirectories, Disk, FileOptions, MemoryMap, OpenedFile, Operation, Qcow2Info, read_bytes, write_bytes,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -67,6 +70,11 @@ fn at_each_cut(path: &Path, recorded: &Recorded, look: impl Fn(usize)) {
 fn corruptions(path: &Path) -> u64 {
     let mut check = Qcow2Check::open(&OpenedFile::open(path, true).unwrap(), false).unwrap();
     check.run(Repair::None, &mut |_| ()).unwrap().corruptions
+}
+
+fn leaks(path: &Path) -> u64 {
+    let mut check = Qcow2Check::open(&OpenedFile::open(path, true).unwrap(), false).unwrap();
+    check.run(Repair::None, &mut |_| ()).unwrap().leaks
 }
 
 fn info(path: &Path) -> Qcow2Info {
@@ -189,9 +197,9 @@ fn an_image_that_is_amended_is_the_old_one_or_the_new_one() {
         let options = Qcow2CreateOptions { features, backing: backing.clone(), ..Qcow2CreateOptions::new(DISK_BYTES) };
         Qcow2Disk::create(&path, &Qcow2CreateOptions { cluster_bytes, ..options }).unwrap();
         let wanted = contents(&path);
-        let new = Qcow2Amendment { version: Some(3), has_lazy_refcounts: Some(true) };
+        let new = Qcow2Amendment { version: Some(3), has_lazy_refcounts: Some(true), ..Qcow2Amendment::default() };
         let image = open_to_change(&path);
-        let recording = recorded(&path, || new.apply(&image).unwrap());
+        let recording = recorded(&path, || new.apply(&image, &allowed(&path)).unwrap());
         drop(image);
         at_each_cut(&path, &recording, |cut| {
             let bytes = fs::read(&path).unwrap();
@@ -204,6 +212,63 @@ fn an_image_that_is_amended_is_the_old_one_or_the_new_one() {
             assert!(contents(&path) == wanted, "cut behind {cut}");
             assert_eq!(corruptions(&path), 0, "cut behind {cut}");
         });
+    }
+}
+
+/// With clusters that read as zeros by what their entries say, here and there, in snapshots as well.
+fn image_with_zeros(directory: &Path, cluster_bytes: u32, backing: Option<Qcow2Backing>) -> PathBuf {
+    let path = directory.join("image.qcow2");
+    let options = Qcow2CreateOptions { cluster_bytes, backing, ..Qcow2CreateOptions::new(DISK_BYTES) };
+    Qcow2Disk::create(&path, &options).unwrap();
+    let change = |value: u8, zeros: &[(u64, bool)]| {
+        let disk = Qcow2Disk::open(&path, &FileOptions::default(), &allowed(&path)).unwrap();
+        write_bytes(&disk, 10 << 10, &vec![value; 50 << 10]).unwrap();
+        let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+        let mut queue = disk.open_queue(&memory, 1).unwrap();
+        for &(at, may_unmap) in zeros {
+            let zeroes = Operation::WriteZeroes { length_bytes: 2 * u64::from(cluster_bytes), may_unmap };
+            perform(&mut *queue, zeroes, at, &[]).unwrap();
+        }
+    };
+    change(1, &[(16 << 10, false), (300 << 10, true)]);
+    Qcow2Disk::make_snapshot(&open_to_change(&path), "one", &allowed(&path)).unwrap();
+    change(2, &[(16 << 10, true), (40 << 10, false), (304 << 10, true)]);
+    path
+}
+
+#[test]
+fn an_image_of_another_version_and_other_refcounts_shows_the_same_at_every_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("base.raw"), vec![5; DISK_BYTES as usize]).unwrap();
+    let base = || Some(Qcow2Backing { name: "base.raw".into(), format: "raw".into() });
+    let amendment = |version, order| Qcow2Amendment {
+        version: Some(version),
+        refcount_order: Some(order),
+        ..Qcow2Amendment::default()
+    };
+    for (cluster_bytes, backing, new) in [
+        (CLUSTER_BYTES, None, amendment(3, 6)),
+        (512, base(), amendment(3, 1)),
+        (CLUSTER_BYTES, base(), amendment(2, 4)),
+        (512, None, amendment(2, 4)),
+    ] {
+        let path = image_with_zeros(directory.path(), cluster_bytes, backing);
+        let wanted = disk_and_snapshots(&path);
+        let image = open_to_change(&path);
+        let recording = recorded(&path, || new.apply(&image, &allowed(&path)).unwrap());
+        drop(image);
+        let made = (new.version.unwrap(), new.refcount_order.unwrap());
+        at_each_cut(&path, &recording, |cut| {
+            let bytes = fs::read(&path).unwrap();
+            let found = Header::parse(&bytes, bytes.len() as u64).unwrap();
+            let found = (found.version, found.refcount_order);
+            let is_last = cut == recording.recording.event_count();
+            assert!(found == made || (found == (3, 4) && !is_last), "cut behind {cut}: {found:?}");
+            assert!(disk_and_snapshots(&path) == wanted, "{new:?}, cut behind {cut}");
+            assert_eq!(corruptions(&path), 0, "{new:?}, cut behind {cut}");
+        });
+        assert_eq!(leaks(&path), 0, "{new:?}");
+        fs::remove_file(&path).unwrap();
     }
 }
 
