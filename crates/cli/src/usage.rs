@@ -4,8 +4,8 @@ use crate::command_line::{Cli, Command, every_command};
 use crate::ending::end;
 use crate::examples;
 use crate::image::own_dd_words;
-use blockyard_block::FileFormat;
 use blockyard_block::specification::Format;
+use blockyard_block::{Compression, FileFormat};
 use blockyard_command_line::clap_error::{name_what_is_not_utf8, text};
 use blockyard_command_line::terminal;
 use blockyard_shell::{VerbLine, is_verb, verb_line};
@@ -102,6 +102,10 @@ fn of_format(format: &FileFormat) -> Option<String> {
     match format.word {
         "qcow2" => None,
         word if word.parse::<Format>().is_ok() => Some(format!("{} images can be read, not made", format.name)),
+        word if Compression::of_word(word).is_some() => Some(format!(
+            "{} is no format of disks: where one in such a file can be read, it is raw.{word}, qcow2.{word} and so on",
+            format.name
+        )),
         _ => Some(format!("{} is neither read nor made here: {}", format.name, format.remedy())),
     }
 }

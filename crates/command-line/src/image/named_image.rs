@@ -20,19 +20,29 @@ macro_rules! compressed {
 /// The words of formats in compressed files.
 static COMPRESSED: &[&str] = compressed!("raw" "qcow2" "luks" "vmdk" "vdi" "vpc" "vhdx" "qed" "parallels" "ova");
 
+/// What else a VHD is called.
+static COMPRESSED_VHD: &[&str] = compressed!("vhd");
+
 /// Reads the name of a format, or of one in a compressed file.
 pub fn source_formats() -> impl TypedValueParser<Value = SaidFormat> {
     let compressed = COMPRESSED.iter().map(|word| {
         let help = "The same in a compressed file, as are the others (qcow2.xz)";
         PossibleValue::new(*word).help(help).hide(!word.starts_with(Format::Raw.word()))
     });
-    let values: Vec<_> = Format::ALL.iter().map(possible_value).chain(compressed).collect();
+    let aliases = COMPRESSED_VHD.iter().map(|word| PossibleValue::new(*word).hide(true));
+    let values: Vec<_> = Format::ALL.iter().map(possible_value).chain(compressed).chain(aliases).collect();
     PossibleValuesParser::new(values).try_map(|word| word.parse::<SaidFormat>())
 }
 
 /// Reads the name of a format that images can be made in.
 pub fn made_formats() -> impl TypedValueParser<Value = Format> {
     let made: Vec<_> = Format::ALL.into_iter().filter(|format| format.is_made()).collect();
+    one_of(&made)
+}
+
+/// The same, of those that take no key.
+pub fn made_without_key() -> impl TypedValueParser<Value = Format> {
+    let made: Vec<_> = Format::ALL.into_iter().filter(|format| format.is_made() && *format != Format::Luks).collect();
     one_of(&made)
 }
 
@@ -159,6 +169,9 @@ mod tests {
         assert_eq!(COMPRESSED, words.collect::<Vec<_>>());
         for word in COMPRESSED {
             assert_eq!(word.parse::<SaidFormat>().unwrap().to_string(), *word);
+        }
+        for (alias, word) in COMPRESSED_VHD.iter().zip(["vpc.gz", "vpc.xz", "vpc.zst"]) {
+            assert_eq!(alias.parse::<SaidFormat>().unwrap().to_string(), word);
         }
     }
 }

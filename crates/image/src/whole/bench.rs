@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 /// Memory that all requests may have together.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
-/// How often it is asked whether to go on, in turns.
-const TURNS: u32 = 1024;
+/// How long a request is waited for until it is asked whether to go on.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// The token of a flush.
 const FLUSH: u64 = u64::MAX;
@@ -107,13 +107,10 @@ impl Bench {
         let mut completions = Vec::with_capacity(queue.depth());
         let depth_max = queue.depth();
         let (mut issued, mut done, mut at) = (0, 0, options.start_bytes);
-        let (mut since_flush, mut is_flushing, mut turns) = (0, false, 0_u32);
+        let (mut since_flush, mut is_flushing) = (0, false);
         let started = Instant::now();
         while done < options.count || is_flushing {
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(TURNS) {
-                check(watch)?;
-            }
+            check(watch)?;
             loop {
                 let is_due = options.flush_interval > 0 && since_flush >= options.flush_interval;
                 let may_flush = !is_flushing && (!options.drains || queue.in_flight() == 0);
@@ -142,7 +139,7 @@ impl Bench {
             queue.submit()?;
             queue.reap(&mut completions);
             if completions.is_empty() {
-                queue.wait(&[], None)?;
+                queue.wait(&[], Some(LOOK))?;
             }
             for completion in completions.drain(..) {
                 completion.result.map_err(|error: RequestError| Error::refused(error.with_remedy()))?;

@@ -59,8 +59,8 @@ pub struct BenchArgs {
     /// Who carries requests out [default: what suits the disk].
     #[arg(short = 'i', value_name = "AIO", value_enum)]
     aio: Option<Aio>,
-    /// The kernel does, asked by io_uring: -i native.
-    #[arg(short, conflicts_with = "aio")]
+    /// The kernel does, asked by io_uring: -i native, where no -i says otherwise.
+    #[arg(short)]
     native: bool,
     /// Do not mind who else uses the image.
     #[arg(short = 'U', conflicts_with = "write")]

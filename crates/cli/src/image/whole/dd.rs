@@ -4,7 +4,7 @@ use super::shut_in::shut_in;
 use anyhow::{Result, bail};
 use blockyard_block::layers::PartitionDisk;
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{shown, size};
+use blockyard_block::{Compression, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::failures::suggest_in_place;
 use blockyard_command_line::image::at_terminal::AtTerminal;
@@ -16,14 +16,11 @@ use blockyard_image::whole::{NewImage, WholeDisk};
 use blockyard_session::open::open_disk;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The name under which this is a command of its own: `dd` is that of the one on files, too.
 pub const COMMAND: &str = "dd-disk";
-
-/// What begins an operand.
-const OPERANDS: [&str; 8] = ["if=", "of=", "bs=", "count=", "skip=", "seek=", "conv=", "status="];
 
 /// Copy blocks of a disk into a new image: if=SRC of=DST [bs=SIZE] [count=N] [skip=N], as qemu-img has it.
 ///
@@ -40,7 +37,7 @@ pub struct DdArgs {
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
     /// Format of DST.
-    #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_formats(), default_value = "raw")]
+    #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_without_key(), default_value = "raw")]
     output_format: Format,
     /// Do not mind who else uses SRC.
     #[arg(short = 'U')]
@@ -74,7 +71,10 @@ pub fn own_words(mut words: Vec<OsString>) -> Vec<OsString> {
 
 /// Whether there are operands and no image: neither in front of them nor elsewhere.
 fn is_without_image(words: &[OsString]) -> bool {
-    let is_operand = |word: &OsStr| word.to_str().is_some_and(|word| OPERANDS.iter().any(|key| word.starts_with(key)));
+    // Whatever dd knows by that name: an image's has a dot or a slash, or is written ./NAME.
+    let is_key = |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_lowercase());
+    let is_operand =
+        |word: &OsStr| word.to_str().and_then(|word| word.split_once('=')).is_some_and(|(key, _)| is_key(key));
     let (mut has_operands, mut is_value) = (false, false);
     for word in words {
         if std::mem::take(&mut is_value) {
@@ -151,6 +151,9 @@ pub fn run(args: &DdArgs) -> Result<()> {
 fn target(to: &str, format: Format) -> Result<DiskSpecification> {
     let named = named_image::parse(to, None)?;
     let of_file = named.image_file().is_some() && !named.says_format();
+    if of_file && Compression::of_name(Path::new(to)).is_some() {
+        named.check_new_name()?;
+    }
     Ok(if of_file { named_image::parse(to, Some(format))? } else { named })
 }
 
@@ -164,6 +167,12 @@ fn parse(operands: &[String]) -> Result<Blocks, UsageError> {
         };
         let number = || size::parse(value).map_err(|problem| wrong(&problem));
         match key {
+            "if" | "of" if value == "-" => {
+                return Err(wrong(
+                    "this copies between disks, and a stream is none: with a disk's name in front of the operands, dd \
+                     copies between that and standard input or output",
+                ));
+            }
             "if" => from = Some(value.to_owned()),
             "of" => to = Some(value.to_owned()),
             "bs" => block_bytes = number()?,
@@ -195,6 +204,7 @@ mod tests {
         for (line, is_own) in [
             ("blockyard image dd if=a of=b", true),
             ("blockyard image dd -f qcow2 -O raw bs=1M if=a.qcow2 of=b", true),
+            ("blockyard image dd if=a of=b ibs=1 iflag=direct", true),
             ("blockyard image dd -U --allow-dir . if=a of=b", true),
             ("blockyard image dd disk.img if=/dev/sda of=b", false),
             ("blockyard image dd -m sda1 disk.img if=image:/x of=b", false),
@@ -213,7 +223,17 @@ mod tests {
         let parse = |text: &str| parse(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
         let blocks = parse("if=a of=b bs=1M count=2k skip=3").unwrap();
         assert_eq!((blocks.block_bytes, blocks.count, blocks.skip), (1 << 20, Some(2048), 3));
-        for wrong in ["if=a", "of=b", "if=a of=b bs=0", "if=a of=b bs=4G", "if=a of=b x=1", "if=a of=b seek=1", "a"] {
+        for wrong in [
+            "if=a",
+            "of=b",
+            "if=a of=b bs=0",
+            "if=a of=b bs=4G",
+            "if=a of=b x=1",
+            "if=a of=b seek=1",
+            "a",
+            "if=- of=b",
+            "if=a of=-",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
