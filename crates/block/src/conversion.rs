@@ -8,6 +8,7 @@
 mod block_map_target;
 mod compressed;
 mod disk_target;
+mod in_order;
 mod output;
 mod plan;
 mod qcow2_target;
@@ -20,6 +21,7 @@ pub use qcow2_target::Qcow2Target;
 
 use crate::watched_work::WatchedWork;
 use crate::{BlockMapWriter, Disk, RequestError, VmdkStreamWriter};
+use in_order::InOrder;
 use plan::Plan;
 use std::io;
 use target::ConversionTarget;
@@ -81,6 +83,7 @@ pub struct Conversion<'a> {
     options: ConversionOptions,
     piece_bytes: u64,
     plan: Plan<'a>,
+    in_order: Option<InOrder<'a>>,
     /// Zeros that are left out count as done.
     work: WatchedWork<ConversionError>,
 }
@@ -112,7 +115,16 @@ impl<'a> Conversion<'a> {
         let granule_bytes = target.granule_bytes().max(block_bytes).max(ZERO_RUN_BYTES_MIN.into());
         let piece_bytes = PIECE_BYTES.max(granule_bytes);
         let plan = Plan::new(source, granule_bytes, piece_bytes);
-        Self { source, target, options, piece_bytes, plan, work: WatchedWork::new() }
+        Self { source, target, options, piece_bytes, plan, in_order: None, work: WatchedWork::new() }
+    }
+
+    /// The same, with somebody who hears all that is read, from the disk's first byte to its last.
+    #[must_use]
+    pub fn heard_by(mut self, take: &'a (dyn Fn(&[u8]) + Sync)) -> Self {
+        // Who waits for its turn keeps nobody waiting.
+        self.options.depth = 1;
+        self.in_order = Some(InOrder::new(take));
+        self
     }
 
     /// Bytes that were data of the source, so far.

@@ -148,7 +148,7 @@ impl FileDisk {
     ///
     /// # Errors
     /// As [`FileDisk::from_file`].
-    pub(crate) fn growing(file: File, options: &FileOptions) -> Result<Self, FileDiskError> {
+    pub fn growing(file: File, options: &FileOptions) -> Result<Self, FileDiskError> {
         let mut backing = Backing::from_file(file, options)?;
         let opened_bytes = backing.length_bytes();
         backing.set_length_bytes(GROWING_BYTES_MAX);

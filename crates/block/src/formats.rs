@@ -36,8 +36,8 @@ pub use atomic_change::{AtomicChange, ForeignJournal, FoundJournal, UnfinishedCh
 pub(crate) use block_map::PackedGrains;
 pub use block_map::{BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapInfo, BlockMapWriter};
 pub use block_map::{VmdkAdapter, VmdkCreateOptions, VmdkStreamWriter};
-pub(crate) use compression::too_large;
-pub use compression::{Compression, UnpackedDisk, Unpacker};
+pub(crate) use compression::TOLD_BYTES;
+pub use compression::{Compression, StartUnpacker, UnpackedDisk, Unpacker};
 pub use error::ImageError;
 pub use file_format::FileFormat;
 pub(crate) use fold::fold;

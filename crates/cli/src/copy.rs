@@ -20,8 +20,10 @@ use std::cell::OnceCell;
 /// When the destination is not what it should be; it is what it was then, unless it is written in place.
 pub fn run(args: &CopyArgs) -> Result<()> {
     let options = args.options()?;
-    let audience = AtTerminal { signals: EndSignals::catch()?, line: OnceCell::new() };
-    let report = blockyard_copy::copy(&options.plan, &options.open_options(), &audience).map_err(suggest_in_place)?;
+    let audience = AtTerminal { signals: EndSignals::catch()?, before: LateLine::new(), line: OnceCell::new() };
+    let progress = |done_bytes, length_bytes| audience.before.set_bytes(done_bytes, length_bytes, done_bytes);
+    let opens = options.open_options(&progress);
+    let report = blockyard_copy::copy(&options.plan, &opens, &audience).map_err(suggest_in_place)?;
     if options.json {
         print(&terminal::json(&report)?)?;
     } else {
@@ -36,13 +38,18 @@ pub fn run(args: &CopyArgs) -> Result<()> {
 /// Somebody at a terminal.
 struct AtTerminal {
     signals: EndSignals,
+    /// While a compressed disk is read for its length, or unpacked.
+    before: LateLine,
     /// Measures speed from when the guest begins.
     line: OnceCell<LateLine>,
 }
 
 impl AtTerminal {
     fn line(&self) -> &LateLine {
-        self.line.get_or_init(LateLine::new)
+        self.line.get_or_init(|| {
+            self.before.clear();
+            LateLine::new()
+        })
     }
 }
 

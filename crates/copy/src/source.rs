@@ -34,7 +34,11 @@ impl Source {
             specification = specification.or_logical_block(block_bytes);
         }
         let opened = open_disk(&specification, &OpenOptions { read_only: true, ..*options })?;
-        let (length_bytes, permissions, unpacked) = (opened.length_bytes, opened.permissions, opened.unpacked);
+        let (permissions, unpacked) = (opened.permissions, opened.unpacked);
+        let length_bytes = match (&unpacked, &options.unpacking) {
+            (Some(unpacked), Some(options)) => unpacked.find_length(&mut |done, all| (options.progress)(done, all))?,
+            _ => opened.length_bytes,
+        };
         let end = DiskEnd::new(opened.disk, opened.session, input, plan.request_bytes)?;
         let whole_bytes = end.disk.geometry().capacity_bytes;
         if whole_bytes < length_bytes {

@@ -21,7 +21,7 @@ pub mod safety;
 
 use crate::error::{Error, Result, refuse};
 use crate::watch::{Progress, Watch};
-use blockyard_block::layers::{JoinError, JoinedDisk};
+use blockyard_block::layers::JoinedDisk;
 use blockyard_block::{Disk, UnpackedDisk};
 use blockyard_session::open::OpenDisk;
 pub use new_image::{NewImage, behind, named_from};
@@ -49,16 +49,18 @@ impl WholeDisk {
         Self { disk, permissions: None, queues_max: usize::MAX, depth: 1, unpacked: Vec::new() }
     }
 
-    /// Several, one behind the other: what is made of them is for those alone whom all of them are for.
+    /// Several, one behind the other: what is made of them is for those alone whom all of them are for. How long they
+    /// are is found out first.
     ///
     /// # Errors
-    /// When there are none, or they do not fit together.
-    pub fn joined(disks: Vec<Self>) -> Result<Self, JoinError> {
+    /// When there are none, or they do not fit together; as [`WholeDisk::find_length`].
+    pub fn joined(disks: Vec<Self>, watch: &dyn Watch) -> Result<Self> {
+        disks.iter().try_for_each(|disk| disk.find_length(watch))?;
         let permissions = disks.iter().filter_map(|disk| disk.permissions).reduce(|one, other| one & other);
         let queues_max = disks.iter().map(|disk| disk.queues_max).min().unwrap_or(usize::MAX);
         let depth = disks.iter().map(|disk| disk.depth).max().unwrap_or(1);
         let unpacked = disks.iter().flat_map(|disk| disk.unpacked.iter().cloned()).collect();
-        let disk = JoinedDisk::new(disks.into_iter().map(|disk| disk.disk).collect())?;
+        let disk = JoinedDisk::new(disks.into_iter().map(|disk| disk.disk).collect()).map_err(Error::other)?;
         Ok(Self { disk: Arc::new(disk), permissions, queues_max, depth, unpacked })
     }
 
@@ -66,9 +68,23 @@ impl WholeDisk {
         self.disk.geometry().capacity_bytes
     }
 
-    /// Whether it is not known where it ends before it is read. Several that are joined have their lengths.
+    /// Whether it is not known where it ends before it is read.
     pub fn is_endless(&self) -> bool {
         self.unpacked.iter().any(|unpacked| unpacked.is_endless())
+    }
+
+    /// Finds out where it ends, which takes decompressing it once if its file does not say. To be asked before it is
+    /// read, and before this process is shut in.
+    ///
+    /// # Errors
+    /// When its file is damaged or becomes larger than it may.
+    pub fn find_length(&self, watch: &dyn Watch) -> Result<()> {
+        for unpacked in &self.unpacked {
+            unpacked.find_length(&mut |done_bytes, length_bytes| {
+                watch.progress(&Progress { done_bytes, data_bytes: done_bytes, length_bytes });
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes sure that what was decompressed ends where its disk does.

@@ -77,6 +77,9 @@ impl<'c> Worker<'c> {
                 None => self.has_more = false,
                 Some(Piece::Zeros(range)) => {
                     let length_bytes = range.end - range.start;
+                    if let Some(in_order) = &self.conversion.in_order {
+                        in_order.give(&self.output, &range, None, length_bytes);
+                    }
                     self.writer.write_zeros(&mut self.output, range)?;
                     self.conversion.work.skip(length_bytes);
                 }
@@ -103,10 +106,14 @@ impl<'c> Worker<'c> {
         let any = !completions.is_empty();
         for completion in completions.drain(..) {
             let slot = completion.token as usize;
-            let offset_bytes = self.output.piece(slot).start;
+            let planned = self.output.piece(slot);
+            let offset_bytes = planned.start;
             completion.result.map_err(|source| ConversionError::Read { offset_bytes, source })?;
             // A disk whose end is found while it is read may have ended before.
             let piece = self.output.end_before(slot, self.conversion.source.geometry().capacity_bytes);
+            if let Some(in_order) = &self.conversion.in_order {
+                in_order.give(&self.output, &planned, Some(slot), piece.end - piece.start);
+            }
             self.writer.write_data(&mut self.output, slot, &piece)?;
             self.output.all_pushed(slot)?;
         }

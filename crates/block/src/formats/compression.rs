@@ -21,14 +21,18 @@ use liblzma::stream::{CONCATENATED, Stream, TELL_UNSUPPORTED_CHECK};
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::Path;
-pub(crate) use unpacked_disk::too_large;
-pub use unpacked_disk::{UnpackedDisk, Unpacker};
+pub(crate) use unpacked_disk::TOLD_BYTES;
+pub use unpacked_disk::{StartUnpacker, UnpackedDisk, Unpacker};
 
 /// The largest window that is taken, in bits: 128 MiB. Beyond that, memory would be the file's to choose.
 const WINDOW_BITS_MAX: u32 = 27;
 
 /// What xz may take: such a window, and what its decoder has besides.
 const XZ_MEMORY_MAX: u64 = (1 << WINDOW_BITS_MAX) + (16 << 20);
+
+/// What zstd and liblzma say of a window that is larger than it may be, and where there is no memory.
+const WINDOW_TOO_LARGE: [&str; 2] = ["Frame requires too much memory", "memory limit reached"];
+const NO_MEMORY: [&str; 2] = ["not enough memory", "can't allocate memory"];
 
 /// Bytes of the file that are read at once.
 const INPUT_BYTES: usize = 256 << 10;
@@ -120,11 +124,18 @@ impl Read for Explained {
             let said = error.to_string();
             let problem = match error.kind() {
                 ErrorKind::Interrupted | ErrorKind::BrokenPipe => return error,
+                // With a few bytes behind its end, xz waits for those that would make a stream of them.
+                ErrorKind::UnexpectedEof if self.compression == Compression::Xz => {
+                    "it ends too early: it was cut off, or something follows that is not xz".to_owned()
+                }
                 ErrorKind::UnexpectedEof => "it ends too early: it was cut off".to_owned(),
                 // What the libraries say where the window is larger than they may take.
-                _ if said.contains("memory") => {
+                _ if WINDOW_TOO_LARGE.iter().any(|words| said.contains(words)) => {
                     let most = 1 << (WINDOW_BITS_MAX - 20);
                     format!("it needs a window of more than {most} MiB: compress it again with a smaller one")
+                }
+                _ if NO_MEMORY.iter().any(|words| said.contains(words)) => {
+                    "there is too little memory here to decompress it (ulimit -v)".to_owned()
                 }
                 _ => format!("it is damaged, or something follows that is not {}: {said}", self.compression.word()),
             };

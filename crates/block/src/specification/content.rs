@@ -11,6 +11,16 @@ fn only_read() -> String {
     format!("is compressed: {}, and for all else decompress it first; or add {OR_RAW}", Remedy::ReadOnce)
 }
 
+/// The same, where more has to be said of it.
+fn only_read_as(said: Option<Format>, compression: Compression) -> String {
+    let word = compression.word();
+    let format = match said {
+        Some(said) => format!("format={}.{word}", said.word()),
+        None => format!("format=raw.{word}, or format=qcow2.{word} and the like by what is in it"),
+    };
+    format!("is compressed: {} with {format}, and for all else decompress it first; or add {OR_RAW}", Remedy::ReadOnce)
+}
+
 /// What is raw overrules both name and contents by saying so.
 const OR_RAW: &str = ",format=raw if these bytes are the disk's own";
 
@@ -33,7 +43,13 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
     let is = if is_ova { Some(Format::Ova) } else { found.map_or(Some(Format::Raw), Format::of) };
     let problem = match (wanted, is) {
         (Some(wanted), Some(is)) if wanted == is => return Ok(is),
-        (_, None) if found.is_some() && named == found && found.and_then(Compression::of).is_some() => only_read(),
+        (_, None) if found.is_some() && named == found && found.and_then(Compression::of).is_some() => {
+            match (found.and_then(Compression::of), Compression::of_name(path)) {
+                (Some(compression), None) => only_read_as(None, compression),
+                (Some(compression), Some(_)) if said.is_some() => only_read_as(said, compression),
+                _ => only_read(),
+            }
+        }
         (_, None) => found.map_or_else(String::new, |found| {
             if let Some(compression) = Compression::of(found) {
                 let word = compression.word();
@@ -109,7 +125,12 @@ pub(super) fn check_first(first: &[u8], wanted: Format) -> Result<(), String> {
         Format::Ova => found.is_some_and(|found| found.word == "tar"),
         wanted => found.and_then(Format::of) == Some(wanted),
     };
-    if is { Ok(()) } else { Err(format!("what is in it does not begin like a {} image", wanted.word())) }
+    if is { Ok(()) } else { Err(is_not_in_it(wanted)) }
+}
+
+/// Why what is in a compressed file is no image in this format.
+pub(super) fn is_not_in_it(wanted: Format) -> String {
+    format!("what is in it does not look like a {} image, which it is to be", wanted.word())
 }
 
 /// The same of a file that need not be there, or whose contents do not matter as they are replaced.

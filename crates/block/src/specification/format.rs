@@ -68,7 +68,7 @@ impl Format {
     }
 
     /// The one among those that are supported.
-    pub(super) fn of(format: &FileFormat) -> Option<Self> {
+    pub(crate) fn of(format: &FileFormat) -> Option<Self> {
         Self::ALL.into_iter().find(|supported| supported.word() == format.word)
     }
 

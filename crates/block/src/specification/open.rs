@@ -48,9 +48,9 @@ impl DiskSpecification {
         let read_only = self.read_only || context.read_only;
         // What has a delta is read only.
         let base = self.backend.get().open(read_only || self.delta.is_some(), context)?;
-        if base.unpacked.is_some() && (self.delta.is_some() || self.partition.is_some()) {
-            let problem = "a compressed disk is read from its beginning to its end: leave partition=, overlay= and \
-                           snapshot out, or decompress it first";
+        if base.unpacked.is_some() && self.partition.is_some() {
+            let problem = "a compressed disk is read from its beginning to its end: leave partition= out, or \
+                           decompress it first";
             return Err(OpenError::other(self.to_string(), problem));
         }
         let logical_block_bytes = logical_block(self.backend.get(), base.sector_bytes);

@@ -1,7 +1,7 @@
 //! What a disk is opened with, what comes of it, and why it may not be had.
 
 use crate::layers::PartitionDisk;
-use crate::{Compression, Disk, FileDiskError, ImageError, OpenedFile, UnpackedDisk, Unpacker, shown, size};
+use crate::{Compression, Disk, FileDiskError, ImageError, OpenedFile, StartUnpacker, UnpackedDisk, shown, size};
 use std::error::Error;
 use std::fs::File;
 use std::io;
@@ -69,22 +69,20 @@ pub struct OpenContext<'a> {
     pub unpacking: Option<Unpacking<'a>>,
 }
 
-/// Starts somebody who decompresses a file.
-type Starting<'a> = dyn Fn(&File, Compression, Option<Duration>) -> io::Result<Unpacker> + 'a;
+/// Who decompresses a file, and gives up when nothing has come for so long.
+type Starting = fn(&File, Compression, Option<Duration>) -> io::Result<StartUnpacker>;
 
 /// How a compressed file is read as a disk: once, from its beginning to its end.
 #[derive(Clone, Copy)]
 pub struct Unpacking<'a> {
-    /// Starts somebody who decompresses it, and gives up when nothing has come for so long.
-    pub start: &'a Starting<'a>,
+    /// Makes ready to start somebody who decompresses it, also when this process can start nobody by itself any more.
+    pub starting: Starting,
     /// What it may become at most.
     pub bytes_max: u64,
-    /// How often its disk is read from its beginning.
-    pub passes: usize,
-    /// It has to be known how long the disk is: a file that does not say so is decompressed once for that.
-    pub needs_length: bool,
     /// Where an image is unpacked that is compressed as a whole, as its parts lie anywhere.
     pub scratch: &'a Path,
+    /// Hears meanwhile how many bytes of the file were read, and how many it has.
+    pub progress: &'a dyn Fn(u64, u64),
     /// How long it may take until more comes out; `None`: any time.
     pub patience: Option<Duration>,
 }

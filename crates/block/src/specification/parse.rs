@@ -23,10 +23,19 @@ impl FromStr for DiskSpecification {
         let (kind, path) = kind_and_path(text, &first)?;
         let settings = Settings::read(text, kind.keys(), &parts)?;
         settings.check_contradictions()?;
+        let backend = Backend::read(kind, &path, &settings)?;
+        let delta = delta(&settings)?;
+        if let (Backend::File(file), true) = (&backend, delta.is_some())
+            && file.compressed().is_some()
+        {
+            let message = "what is in a compressed file is read from its beginning to its end, and never changed: leave \
+                           overlay= and snapshot out, or decompress it first";
+            return Err(SpecificationError::new(text, first.span.clone(), message));
+        }
         Ok(Self {
-            backend: Backend::read(kind, &path, &settings)?,
+            backend,
             read_only: settings.has("ro"),
-            delta: delta(&settings)?,
+            delta,
             partition: partition(&settings)?,
             hindrances: Hindrances::read(&settings)?,
         })

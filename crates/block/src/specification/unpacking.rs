@@ -5,18 +5,14 @@ use super::format::Format;
 use super::kinds::FileSpecification;
 use super::open::temporary_directory;
 use super::opening::{OnBackend, OpenContext, OpenError, Unpacking};
-use crate::formats::too_large;
+use crate::formats::TOLD_BYTES;
 use crate::specification::kinds::DiskKind;
 use crate::{Compression, OpenedFile, UnpackedDisk, Unpacker, descriptor_path, shown};
-use rustix::fs::{Mode, fchmod};
+use rustix::fs::{Mode, fchmod, tell};
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
-use std::path::Path;
 use std::sync::Arc;
-
-/// Bytes of a compressed file's contents that are read at once, and that are left out as a whole where they are zeros.
-const PIECE_BYTES: usize = 64 << 10;
 
 /// Opens the disk in a compressed file: one whose bytes are the disk's own while it is decompressed, any other after it
 /// was unpacked.
@@ -36,21 +32,20 @@ pub(super) fn open(
     let format = content::check_compressed(file.file(), path, compression, &content, named.format)?;
     file.lock(&named.options(true))?;
     let input = reopen(file.file()).map_err(failed)?;
-    let start = || (unpacking.start)(&input, compression, unpacking.patience).map_err(failed);
+    let start = (unpacking.starting)(&input, compression, unpacking.patience).map_err(failed)?;
     let permissions = file.permissions().map_err(failed)?;
     if format != Format::Raw {
         // What is none is not to fill a file system first.
         let looks = |first: &[u8]| content::check_first(first, format).map_err(io::Error::other);
-        let unpacked = unpack(start()?, unpacking.bytes_max, unpacking.scratch, permissions, looks).map_err(failed)?;
-        let image = OpenedFile::new(unpacked, path.with_file_name(content));
-        let named = FileSpecification {
-            path: image.path().to_owned(),
-            format: named.format.map(|_| format),
-            compression: None,
-            ..named.clone()
-        };
+        let unpacked = start().and_then(|unpacker| unpack(unpacker, &input, unpacking, permissions, looks));
+        // What is said of it is said of the file that is there.
+        let image = OpenedFile::new(unpacked.map_err(failed)?, path.clone());
+        let named = FileSpecification { format: Some(format), compression: None, ..named.clone() };
         let context = OpenContext { file: Some(&image), unpacking: None, ..*context };
-        return named.open(true, &context);
+        return named.open(true, &context).map_err(|error| match error {
+            OpenError::Content { .. } => failed(io::Error::other(content::is_not_in_it(format))),
+            error => error,
+        });
     }
     let refused = [
         ("snapshot-name=", named.snapshot_name.is_some()),
@@ -63,17 +58,12 @@ pub(super) fn open(
             "{key} is for other disks than compressed raw ones: leave it out"
         ))));
     }
-    let mut declared_bytes = compression.declared_bytes(file.file());
-    if declared_bytes.is_none() && unpacking.needs_length {
-        declared_bytes = Some(length_of(start()?, unpacking.bytes_max).map_err(failed)?);
-    }
-    let passes = (0..unpacking.passes.max(1)).map(|_| start()).collect::<Result<Vec<_>, _>>()?;
     let is_said = named.format.is_some();
-    let disk = UnpackedDisk::new(path, input, passes, declared_bytes, unpacking.bytes_max, is_said).map_err(failed)?;
+    let disk = UnpackedDisk::new(path, input, compression, start, unpacking.bytes_max, is_said).map_err(failed)?;
     let disk = Arc::new(disk);
     Ok(OnBackend {
         disk: Arc::clone(&disk) as Arc<_>,
-        length_bytes: declared_bytes,
+        length_bytes: None,
         file: Some(file),
         permissions: Some(permissions),
         unfinished: None,
@@ -85,11 +75,13 @@ pub(super) fn open(
 /// A file without a name that has what comes out, its zeros left out. `looks` may refuse what that begins with.
 fn unpack(
     unpacker: Unpacker,
-    bytes_max: u64,
-    scratch: &Path,
+    input: &File,
+    unpacking: &Unpacking<'_>,
     permissions: u32,
     looks: impl Fn(&[u8]) -> io::Result<()>,
 ) -> io::Result<File> {
+    let Unpacking { bytes_max, scratch, progress, .. } = *unpacking;
+    let input_bytes = input.metadata()?.len();
     let is_temporary = scratch == temporary_directory();
     let hint = if is_temporary { " (TMPDIR names another place)" } else { "" };
     let place = |error: io::Error| {
@@ -97,9 +89,12 @@ fn unpack(
     };
     let file = tempfile::tempfile_in(scratch).map_err(place)?;
     fchmod(&file, Mode::from_raw_mode(permissions))?;
-    let length_bytes = pieces(unpacker, bytes_max, |bytes, at| {
+    let length_bytes = unpacker.pieces(bytes_max, |bytes, at| {
         if at == 0 {
             looks(bytes)?;
+        }
+        if at.is_multiple_of(TOLD_BYTES) {
+            progress(tell(input)?.min(input_bytes), input_bytes);
         }
         if bytes.iter().all(|&byte| byte == 0) { Ok(()) } else { file.write_all_at(bytes, at).map_err(place) }
     })?;
@@ -114,36 +109,4 @@ fn reopen(file: &File) -> io::Result<File> {
     let reopened =
         (kind.is_file() || kind.is_block_device()).then(|| File::open(descriptor_path(file))).and_then(Result::ok);
     reopened.map_or_else(|| file.try_clone(), Ok)
-}
-
-/// How long it becomes.
-fn length_of(unpacker: Unpacker, bytes_max: u64) -> io::Result<u64> {
-    pieces(unpacker, bytes_max, |_, _| Ok(()))
-}
-
-/// Gives `take` what comes out, with where it belongs; returns how much that is.
-fn pieces(
-    mut unpacker: Unpacker,
-    bytes_max: u64,
-    mut take: impl FnMut(&[u8], u64) -> io::Result<()>,
-) -> io::Result<u64> {
-    let (mut piece, mut at, mut filled) = (vec![0; PIECE_BYTES], 0_u64, 0);
-    loop {
-        let read = match unpacker.bytes.read(piece.get_mut(filled..).unwrap_or_default()) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            read => read?,
-        };
-        filled += read;
-        if at + filled as u64 > bytes_max {
-            return Err(too_large(bytes_max));
-        }
-        if read == 0 || filled == PIECE_BYTES {
-            take(piece.get(..filled).unwrap_or_default(), at)?;
-            at += filled as u64;
-            filled = 0;
-        }
-        if read == 0 {
-            return Ok(at);
-        }
-    }
 }

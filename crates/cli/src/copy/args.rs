@@ -152,11 +152,11 @@ const QUEUE_DEPTH_DEFAULT_MIN: u32 = 8;
 const QUEUES_DEFAULT: u32 = 2;
 
 impl CopyOptions {
-    /// How to open the disks.
-    pub fn open_options(&self) -> OpenOptions<'_> {
+    /// How to open the disks; `progress` hears how much of a compressed one was read before the copy begins.
+    pub fn open_options<'a>(&'a self, progress: &'a dyn Fn(u64, u64)) -> OpenOptions<'a> {
         // Whoever wants to hear of a copy that hangs does not want to wait longer for a server.
         let reconnect = self.plan.timeout.map_or(RECONNECT, |timeout| timeout.min(RECONNECT));
-        let unpacking = unpacker::unpacking(self.size_max, &self.scratch);
+        let unpacking = unpacker::unpacking(self.size_max, &self.scratch, progress);
         let unpacking = Some(Unpacking { patience: self.plan.timeout, ..unpacking });
         OpenOptions { reconnect, unpacking, ..disk::to_write(&self.allow_dirs) }
     }

@@ -97,6 +97,48 @@ fn what_was_compressed_is_converted_in_one_pass() {
     assert!(!yard.names().iter().any(|name| name.starts_with('.')), "{:?}", yard.names());
 }
 
+/// What is not known to fit is not asked for: neither a file of the length that a disk could have, nor tables for it.
+#[test]
+fn a_disk_of_unknown_length_takes_what_it_has() {
+    let yard = Yard::new();
+    let whole = in_sectors(odd_disk(&yard));
+    let gzip = compress(&yard, "gzip", &["-1"], "disk.raw");
+    for (words, target) in [
+        (&[][..], "out.img"),
+        (&["-S", "0", "-c"], "out.qcow2"),
+        (&["-o", "cluster_size=512"], "out.qcow2"),
+        (&["-o", "cluster_size=4K"], "out.qcow2"),
+    ] {
+        let mut limited = Command::new("prlimit");
+        limited.arg("--fsize=33554432").arg(env!("CARGO_BIN_EXE_blockyard")).args(["image", "convert"]);
+        limited.stdout(Stdio::piped()).stderr(Stdio::piped());
+        run(limited.current_dir(yard.path("")).args(words).args([&gzip, target])).succeeded();
+        match target {
+            "out.img" => assert!(fs::read(yard.path(target)).unwrap() == whole),
+            _ => {
+                qemu_img(&yard, &format!("compare -f raw disk.raw {target}"));
+                qemu_img(&yard, &format!("check {target}"));
+                assert!(fs::metadata(yard.path(target)).unwrap().len() < 6 << 20);
+            }
+        }
+    }
+}
+
+/// Sources of which each is decompressed when its turn comes, and no more than are read at once.
+#[test]
+fn many_compressed_sources_are_read_one_after_another() {
+    let yard = Yard::new();
+    let whole = in_sectors(odd_disk(&yard));
+    let name = compress(&yard, "gzip", &["-1"], "disk.raw");
+    let mut limited = Command::new("prlimit");
+    limited.arg("--nofile=128:128").arg(env!("CARGO_BIN_EXE_blockyard")).args(["image", "convert", "-q", "--digest"]);
+    limited.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let said = run(limited.current_dir(yard.path("")).args([&name; 24]).arg("out.img")).succeeded().stdout;
+    fs::write(yard.path("all.img"), whole.repeat(24)).unwrap();
+    assert!(fs::read(yard.path("out.img")).unwrap() == whole.repeat(24));
+    assert_eq!(said, image(&yard, ["convert", "-q", "--digest", "all.img", "out.vdi"]).succeeded().stdout);
+}
+
 #[test]
 fn what_is_there_is_written_up_to_the_disks_end() {
     let yard = Yard::new();
@@ -108,7 +150,7 @@ fn what_is_there_is_written_up_to_the_disks_end() {
         let there = fs::read(yard.path("there.img")).unwrap();
         assert!(there[..whole.len()] == whole && there[whole.len()..].iter().all(|&byte| byte == 7), "{name}");
         fs::write(yard.path("there.img"), vec![7; 1 << 20]).unwrap();
-        image(&yard, ["convert", "-n", &name, "there.img"]).failed(1, &["there.img"]);
+        image(&yard, ["convert", "-n", &name, "there.img"]).failed(1, &["there.img", "blockyard image resize"]);
     }
 }
 
@@ -294,6 +336,11 @@ fn what_decompresses_is_shut_in() {
     assert!(child.wait().unwrap().success());
 }
 
+/// What a command and those that it has started have started.
+fn descendants(pid: u32) -> Vec<u32> {
+    support::children(pid).into_iter().flat_map(|child| [vec![child], descendants(child)].concat()).collect()
+}
+
 /// A file that gives its disk and then nothing, without end: zeros may follow.
 fn endless(yard: &Yard, program: &str) -> String {
     fs::write(yard.path("small.raw"), random_bytes(512, 9)).unwrap();
@@ -319,12 +366,12 @@ fn what_gives_nothing_is_stopped() {
         let child = command.spawn().unwrap();
         let mut decompress = Vec::new();
         support::wait_until("somebody decompresses", || {
-            decompress = support::children(child.id());
+            decompress = descendants(child.id());
             // It has the file's end before it.
             let is_shut_in = |pid: &u32| {
                 fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains("Seccomp:\t2"))
             };
-            !decompress.is_empty() && decompress.iter().all(is_shut_in)
+            decompress.iter().any(is_shut_in)
         });
         kill_process(Pid::from_child(&child), signal).unwrap();
         let outcome = support::finish(child);
@@ -362,7 +409,7 @@ fn an_image_is_unpacked_where_there_is_room() {
     let not = compress(&yard, "zstd", &[], "disk.raw");
     fs::rename(yard.path(&not), yard.path("not.qcow2.zst")).unwrap();
     let early = ["convert", "--size-max", "128K", "not.qcow2.zst", "out.img"];
-    image(&yard, early).failed(1, &["not.qcow2.zst", "does not begin like a qcow2 image"]);
+    image(&yard, early).failed(1, &["not.qcow2.zst", "does not look like a qcow2 image"]);
 }
 
 /// As pzstd writes it, and zstd reads it: a frame that is skipped comes first.
@@ -375,6 +422,42 @@ fn a_frame_that_is_skipped_may_come_first() {
     fs::write(yard.path(&name), [&b"\x50\x2a\x4d\x18\x04\0\0\0size"[..], &bytes].concat()).unwrap();
     image(&yard, ["convert", &name, "out.img"]).succeeded();
     assert!(fs::read(yard.path("out.img")).unwrap() == whole);
+}
+
+/// What is said names the file that is there, and what would help for this very one.
+#[test]
+fn what_is_said_helps() {
+    let yard = Yard::new();
+    odd_disk(&yard);
+    qemu_img(&yard, "convert -f raw -O qcow2 disk.raw vm.qcow2");
+    let name = compress(&yard, "xz", &[], "vm.qcow2");
+    for (words, said) in [
+        (&["convert", "-f", "qcow2", &name, "out.img"][..], "with format=qcow2.xz"),
+        (&["convert", "-l", "none", &name, "out.img"], "vm.qcow2.xz"),
+        (&["convert", "-f", "vdi.xz", &name, "out.img"], "vm.qcow2.xz: what is in it does not look like a vdi image"),
+        (&["convert", "vm.qcow2.xz,overlay=over.qcow2", "out.img"], "leave overlay="),
+        (&["convert", "-f", "xz", &name, "out.img"], "raw.xz, qcow2.xz"),
+        (&["dd", &format!("if={name}"), "of=out.img.xz"], "out.img.xz"),
+        (&["dd", "if=-", "of=out.img"], "a stream is none"),
+        (&["dd", "if=vm.qcow2", "of=out.img", "ibs=512"], "bs, count and skip"),
+    ] {
+        let outcome = image(&yard, words);
+        let status = outcome.code.unwrap();
+        assert!(status == 1 || status == 2, "{words:?}");
+        outcome.failed(status, &[said]);
+    }
+    fs::copy(yard.path(&name), yard.path("vm.txz")).unwrap();
+    image(&yard, ["convert", "vm.txz", "out.img"]).failed(1, &["vm.txz", "with format=raw.xz"]);
+    qemu_img(&yard, "convert -f raw -O vpc disk.raw disk.vhd");
+    let vhd = compress(&yard, "gzip", &[], "disk.vhd");
+    image(&yard, ["convert", "-f", "vhd.gz", &vhd, "out.img"]).succeeded();
+    // Not a length that came of something else.
+    let gzip = compress(&yard, "gzip", &[], "disk.raw");
+    let mut bytes = fs::read(yard.path(&gzip)).unwrap();
+    bytes.extend(b"behind");
+    fs::write(yard.path(&gzip), bytes).unwrap();
+    image(&yard, ["convert", &gzip, "none.img"]).failed(1, &[&gzip, "something follows that is not gz"]);
+    assert!(!yard.names().iter().any(|name| name == "none.img" || name == "over.qcow2" || name == "out.img.xz"));
 }
 
 #[test]

@@ -14,9 +14,10 @@ use blockyard_block::{
     BlockMapWriter, Disk, Extent, ExtentKind, OpenedFile, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile,
     UnpackedDisk, VmdkStreamWriter, directory_of, flush, reads_as_zeros, shown, walk_extents, write_differences,
 };
+use sha2::{Digest as _, Sha256};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a disk is converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub struct ConvertOptions {
     pub compress: bool,
     /// Whether all is on stable storage at the end.
     pub durable: bool,
-    /// Read the source's contents again, for their digest.
+    /// Say the digest of what was read of the source.
     pub digest: bool,
 }
 
@@ -150,11 +151,13 @@ impl Target {
         }
     }
 
+    /// Writes all of `source`. `hears`: its bytes in their order, but where differences are written.
     fn fill(
         &self,
         source: &dyn Disk,
         options: ConversionOptions,
         compress: bool,
+        hears: Option<&Hearing<'_>>,
         told: &ToldOfSource<'_>,
     ) -> Result<(), ConversionError> {
         let conversion = match &self.0 {
@@ -183,14 +186,11 @@ impl Target {
                 conversion::Conversion::to_disk(source, target, options)
             }
         };
+        let conversion = match hears {
+            Some(hears) => conversion.heard_by(hears),
+            None => conversion,
+        };
         conversion.run(|done_bytes| told.goes_on(done_bytes, conversion.data_bytes()))
-    }
-
-    /// Whether it can be written though nobody knows how long it becomes, until it is.
-    fn grows(image: &NewImage) -> bool {
-        let is_alone = image.backing.is_none() && image.data_file.is_none();
-        let is_sparse = image.preallocation == Preallocation::Off && is_alone;
-        is_sparse && matches!(image.format, Format::Raw | Format::Qcow2)
     }
 
     /// Gives a new image its name. `end`: where its disk ends, if nobody knew before.
@@ -215,7 +215,7 @@ impl Writer {
         allow_dirs: &[PathBuf],
         watch: &dyn Watch,
     ) -> Result<(ReplacementFile, Self)> {
-        if source.is_endless() && !Target::grows(image) {
+        if source.is_endless() && !image.grows() {
             refuse!("{}: it is not known how large it becomes", shown(&image.path));
         }
         if image.backing.is_some() != behind.is_some() {
@@ -241,6 +241,10 @@ impl Writer {
             let file = ReplacementFile::create_like(&image.path, image.permissions)?;
             let writer = image.block_map_writer(&file, format)?;
             return Ok((file, Self::BlockMap(Box::new(writer))));
+        }
+        if source.is_endless() {
+            let (file, disk) = image.make_growing()?;
+            return Ok((file, Self::Disk { disk, unmap: false, is_zero: true }));
         }
         let file = image.make(watch)?;
         let is_sparse = image.format == Format::Raw && image.preallocation == Preallocation::Off;
@@ -282,6 +286,9 @@ impl Writer {
         Ok(file.commit(durable)?)
     }
 }
+
+/// Takes the bytes that a conversion reads, one after the other.
+type Hearing<'a> = dyn Fn(&[u8]) + Sync + 'a;
 
 /// How far a conversion has come: by its disk, or by the compressed file that this is decompressed from.
 enum ToldOfSource<'a> {
@@ -395,7 +402,10 @@ impl Conversion {
             [only] => ToldOfSource::OfFile(told, only),
             _ => ToldOfSource::OfDisk(told),
         };
-        target.fill(&*source.disk, options, compress, &told).map_err(|error| {
+        let hasher = Mutex::new(Sha256::new());
+        let hash = |bytes: &[u8]| hasher.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
+        let hears = if digest { Some(&hash as &Hearing<'_>) } else { None };
+        target.fill(&*source.disk, options, compress, hears, &told).map_err(|error| {
             target.failed(match error {
                 ConversionError::Stopped => stopped(watch),
                 // It ends what reads as well.
@@ -405,15 +415,16 @@ impl Conversion {
                 }
             })
         })?;
-        let read_again = || {
-            source.finish()?;
-            let digest = digest.then(|| digest::of_contents(&*source.disk, watch)).transpose()?;
-            // What is decompressed once more for it ends where it did.
+        let complete = || {
             source.finish()?;
             checked.iter().try_for_each(CheckedFile::is_unchanged)?;
-            Ok(digest)
+            Ok(match &target.0 {
+                _ if !digest => None,
+                Kind::New { writer: Writer::Overlay { disk, .. }, .. } => Some(digest::of_contents(disk, watch)?),
+                _ => Some(Digest::from(hasher.into_inner().unwrap_or_else(PoisonError::into_inner))),
+            })
         };
-        let digest = read_again().map_err(|error| target.failed(check(watch).err().unwrap_or(error)))?;
+        let digest = complete().map_err(|error| target.failed(check(watch).err().unwrap_or(error)))?;
         let length_bytes = source.capacity_bytes();
         target.finish(is_endless.then_some(length_bytes), durable, bitmaps.as_ref())?;
         Ok(Converted { length_bytes, digest })
@@ -445,7 +456,6 @@ mod tests {
     use blockyard_block::{
         AllowedDirectories, FileDisk, FileOptions, MemoryDisk, OpenedFile, Qcow2Backing, write_bytes,
     };
-    use std::sync::Mutex;
     use std::time::SystemTime;
 
     #[derive(Default)]

@@ -23,6 +23,12 @@ impl fmt::Display for Digest {
     }
 }
 
+impl From<Sha256> for Digest {
+    fn from(hasher: Sha256) -> Self {
+        Self(hasher.finalize().into())
+    }
+}
+
 impl FromStr for Digest {
     type Err = String;
 
@@ -103,7 +109,7 @@ impl ExpectedFile {
             told.goes_on(at.min(told.length_bytes), at);
             check(watch)?;
         }
-        let found = Digest(hasher.finalize().into());
+        let found = Digest::from(hasher);
         if found != digest {
             refuse!("{name} has the SHA-256 digest {found}, not {digest}: it is another file, or was changed");
         }
@@ -163,7 +169,7 @@ pub(super) fn of_contents(disk: &dyn Disk, watch: &dyn Watch) -> Result<Digest> 
             check(watch)?;
         }
     }
-    Ok(Digest(hasher.finalize().into()))
+    Ok(Digest::from(hasher))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Making the file of a new image: empty, beside its name.
 
-use super::check;
+use super::{WholeDisk, check};
 use crate::Watch;
 use crate::error::{Context, Error, Result};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
@@ -71,6 +71,32 @@ impl NewImage {
             data_file: None,
             encryption: None,
         }
+    }
+
+    /// The same, for all of `source`: as large as `size_for` makes it. Where that is has to be known before, it is
+    /// found out.
+    ///
+    /// # Errors
+    /// As [`WholeDisk::find_length`].
+    pub fn sized_for(mut self, source: &WholeDisk, size_for: impl Fn(u64) -> u64, watch: &dyn Watch) -> Result<Self> {
+        self.size_bytes = size_for(source.capacity_bytes());
+        if source.is_endless() && !self.grows() {
+            source.find_length(watch)?;
+            self.size_bytes = size_for(source.capacity_bytes());
+        }
+        Ok(self)
+    }
+
+    /// Whether it can be begun though nobody knows where its disk ends, but that it is no larger than it is said to be.
+    pub(super) fn grows(&self) -> bool {
+        let is_alone = self.backing.is_none() && self.data_file.is_none();
+        is_alone
+            && self.preallocation == Preallocation::Off
+            && match self.format {
+                Format::Raw => true,
+                Format::Qcow2 => self.qcow2_options().can_end_early(),
+                _ => false,
+            }
     }
 
     /// Makes it, complete but for its name.
@@ -169,6 +195,16 @@ impl NewImage {
                 .with_context(|| format!("cannot write zeros to {}", shown(&self.path)))?;
         }
         Ok(())
+    }
+
+    /// Makes a raw one that becomes as long as what is written to it, and opens it.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub(super) fn make_growing(&self) -> Result<(ReplacementFile, Arc<dyn Disk>)> {
+        let file = ReplacementFile::create_like(&self.path, self.permissions)?;
+        let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+        Ok((file, Arc::new(FileDisk::growing(handle, &OPTIONS)?)))
     }
 
     /// Opens the image that was just made, to be written to before it has its name.

@@ -3,6 +3,9 @@
 use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, Read};
 
+/// What a member begins with.
+const MEMBER: u8 = 0x1f;
+
 /// What the members decompress to, with nothing behind the last one but zeros.
 pub(super) struct GzipMembers<R> {
     /// `None` at the end, and after an error.
@@ -28,7 +31,10 @@ impl<R: BufRead> Read for GzipMembers<R> {
             match input.fill_buf()?.first() {
                 None => {}
                 Some(0) => only_zeros(&mut input)?,
-                Some(_) => self.member = Some(GzDecoder::new(input)),
+                Some(&MEMBER) => self.member = Some(GzDecoder::new(input)),
+                Some(_) => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "there is more behind the last member"));
+                }
             }
         }
         Ok(0)

@@ -37,10 +37,16 @@ fn file(bytes: &[u8]) -> File {
     file
 }
 
-fn disk(contents: &[u8], passes: usize, declared_bytes: Option<u64>, bytes_max: u64) -> io::Result<UnpackedDisk> {
-    let pass = || Unpacker { bytes: Box::new(Cursor::new(contents.to_vec())) };
-    let passes = std::iter::repeat_with(pass).take(passes).collect();
-    UnpackedDisk::new(Path::new("disk.xz"), file(b""), passes, declared_bytes, bytes_max, false)
+/// What is in a file of these bytes, decompressed in this process.
+fn disk(compression: Compression, bytes: &[u8], bytes_max: u64) -> UnpackedDisk {
+    let contents = bytes.to_vec();
+    let start = move || {
+        let mut bytes = Vec::new();
+        compression.decoder(Cursor::new(contents.clone()))?.read_to_end(&mut bytes)?;
+        Ok(Unpacker { bytes: Box::new(Cursor::new(bytes)) })
+    };
+    let path = Path::new("disk").with_extension(compression.word());
+    UnpackedDisk::new(&path, file(bytes), compression, Box::new(start), bytes_max, false).unwrap()
 }
 
 #[test]
@@ -66,78 +72,94 @@ fn what_a_file_says_of_its_length_is_what_it_has() {
 fn threads_that_overtake_each_other_read_the_same() {
     const PIECE_BYTES: u64 = 64 << 10;
     let contents = contents();
-    for declared_bytes in [None, Some(contents.len() as u64)] {
-        let disk = disk(&contents, 2, declared_bytes, 1 << 40).unwrap();
-        assert_eq!(disk.is_endless(), declared_bytes.is_none());
-        for _ in 0..2 {
-            let next = AtomicU64::new(0);
-            std::thread::scope(|scope| {
-                for _ in 0..4 {
-                    scope.spawn(|| {
-                        let memory = MemoryMap::allocate(&[(0, PIECE_BYTES as usize)]).unwrap();
-                        let (mut queue, mut done) = (disk.open_queue(&memory, 1).unwrap(), Vec::new());
-                        loop {
-                            let offset_bytes = next.fetch_add(PIECE_BYTES, Ordering::Relaxed);
-                            let capacity_bytes = (contents.len() as u64).next_multiple_of(512);
-                            if offset_bytes >= capacity_bytes {
-                                break;
-                            }
-                            let length_bytes = PIECE_BYTES.min(capacity_bytes - offset_bytes) as u32;
-                            let segments = &[Segment { region: 0, offset_bytes: 0, length_bytes }];
-                            let request = Request { operation: Operation::Read, offset_bytes, segments, token: 0 };
-                            queue.push(&request).unwrap();
-                            queue.drain(&mut done).unwrap();
-                            assert_eq!(done.pop().unwrap().result, Ok(()));
-                            let mut read = vec![0; length_bytes as usize];
-                            vm_memory::Bytes::read_slice(&memory.slice(segments[0]).unwrap(), &mut read, 0).unwrap();
-                            let mut wanted = contents[offset_bytes as usize..].to_vec();
-                            wanted.resize(wanted.len().max(read.len()), 0);
-                            assert!(read == wanted[..read.len()], "{offset_bytes}");
+    for compression in Compression::ALL {
+        let disk = disk(compression, &compressed(compression, &contents), 1 << 40);
+        assert!(disk.is_endless());
+        let next = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let memory = MemoryMap::allocate(&[(0, PIECE_BYTES as usize)]).unwrap();
+                    let (mut queue, mut done) = (disk.open_queue(&memory, 1).unwrap(), Vec::new());
+                    loop {
+                        let offset_bytes = next.fetch_add(PIECE_BYTES, Ordering::Relaxed);
+                        let capacity_bytes = (contents.len() as u64).next_multiple_of(512);
+                        if offset_bytes >= capacity_bytes {
+                            break;
                         }
-                    });
-                }
-            });
-            disk.finish().unwrap();
-            assert_eq!(disk.geometry().capacity_bytes, (contents.len() as u64).next_multiple_of(512));
-            assert_eq!(disk.generation(), 1);
-        }
-        // There was no third pass to begin.
+                        let length_bytes = PIECE_BYTES.min(capacity_bytes - offset_bytes) as u32;
+                        let segments = &[Segment { region: 0, offset_bytes: 0, length_bytes }];
+                        let request = Request { operation: Operation::Read, offset_bytes, segments, token: 0 };
+                        queue.push(&request).unwrap();
+                        queue.drain(&mut done).unwrap();
+                        assert_eq!(done.pop().unwrap().result, Ok(()));
+                        let mut read = vec![0; length_bytes as usize];
+                        vm_memory::Bytes::read_slice(&memory.slice(segments[0]).unwrap(), &mut read, 0).unwrap();
+                        let mut wanted = contents[offset_bytes as usize..].to_vec();
+                        wanted.resize(wanted.len().max(read.len()), 0);
+                        assert!(read == wanted[..read.len()], "{offset_bytes}");
+                    }
+                });
+            }
+        });
+        disk.finish().unwrap();
+        assert_eq!(disk.geometry().capacity_bytes, (contents.len() as u64).next_multiple_of(512));
+        assert_eq!(disk.generation(), 1);
         assert!(read_bytes(&disk, 0..512).is_err());
         assert!(disk.failure().unwrap().contains("once"));
     }
 }
 
 #[test]
-fn a_disk_that_is_read_again_ends_where_it_did() {
-    for (second, is_same) in [(2000, true), (1000, false), (3000, false)] {
-        let passes = [2000, second].map(|bytes| Unpacker { bytes: Box::new(Cursor::new(vec![7; bytes])) });
-        let disk = UnpackedDisk::new(Path::new("disk.gz"), file(b""), passes.into(), None, 1 << 40, true).unwrap();
-        disk.finish().unwrap();
-        assert_eq!(disk.geometry().capacity_bytes, 2048);
-        let again = read_bytes(&disk, 0..2048).map(|_| ()).and_then(|()| disk.finish());
-        assert_eq!(again.is_ok(), is_same, "{second}");
-        assert_eq!(disk.geometry().capacity_bytes, 2048, "{second}");
-        assert_eq!(disk.failure().is_some_and(|failure| failure.contains("was changed")), !is_same, "{second}");
+fn a_disks_length_is_found_out_before_it_is_read() {
+    let contents = contents();
+    for compression in Compression::ALL {
+        let bytes = compressed(compression, &contents);
+        let all = contents.len() as u64;
+        let disk = |bytes_max| disk(compression, &bytes, bytes_max);
+        let (whole, mut heard) = (disk(all), Vec::new());
+        assert_eq!(whole.find_length(&mut |done, of| heard.push((done, of))).unwrap(), all);
+        assert_eq!(whole.geometry().capacity_bytes, all.next_multiple_of(512));
+        assert!(!whole.is_endless());
+        // It is decompressed only where the file does not say it.
+        assert_eq!(heard.is_empty(), compression != Compression::Gzip);
+        whole.finish().unwrap();
+        let refused = disk(all - 1).find_length(&mut |_, _| {}).unwrap_err().to_string();
+        assert!(refused.starts_with("disk.") && refused.contains("more than"), "{refused}");
+        let small = disk(1 << 40);
+        small.limit(all - 1);
+        assert!(small.finish().is_err());
+        let said = small.failure().unwrap();
+        assert!(said.contains("more than") && said.contains("make the image larger"), "{said}");
     }
 }
 
 #[test]
-fn a_disk_has_what_it_says_and_no_more_than_it_may() {
+fn a_disk_has_what_its_file_said_and_looks_like_no_image() {
     let contents = contents();
-    let all = contents.len() as u64;
-    assert!(disk(&contents, 1, Some(all), all - 1).is_err());
-    for (declared_bytes, bytes_max, word) in
-        [(Some(all - 1), all, "damaged"), (Some(all + 1), all + 1, "damaged"), (None, all - 1, "more than")]
-    {
-        let disk = disk(&contents, 1, declared_bytes, bytes_max).unwrap();
+    for length in [contents.len() - 1, contents.len() + 1] {
+        // It says something else when it is read than when it is asked.
+        let all = [&contents[..], &[0]].concat();
+        let (said, came) = (compressed(Compression::Xz, &contents), all[..length].to_vec());
+        let start = move || Ok(Unpacker { bytes: Box::new(Cursor::new(came.clone())) });
+        let path = Path::new("disk.xz");
+        let start = Box::new(start);
+        let disk = UnpackedDisk::new(path, file(&said), Compression::Xz, start, 1 << 40, false).unwrap();
+        disk.find_length(&mut |_, _| {}).unwrap();
         assert!(disk.finish().is_err());
-        assert!(disk.failure().unwrap().contains(word), "{:?}", disk.failure());
+        assert!(disk.failure().unwrap().contains("was changed"), "{:?}", disk.failure());
     }
-    let image = [b"QFI\xfb\0\0\0\x03", &contents[..]].concat();
-    let disk = disk(&image, 1, None, 1 << 40).unwrap();
-    let mut reader = DiskReader::new(&disk).unwrap();
-    assert!(reader.read(0, &mut [0; 512]).is_err());
-    assert!(disk.failure().unwrap().contains("qcow2"));
+    let tar = [&[b'x'; 257][..], b"ustar", &contents].concat();
+    for (contents, words) in [
+        ([b"QFI\xfb\0\0\0\x03", &contents[..]].concat(), ["format=qcow2.gz", "format=raw.gz"]),
+        (tar, ["tar", "unpack it"]),
+    ] {
+        let disk = disk(Compression::Gzip, &compressed(Compression::Gzip, &contents), 1 << 40);
+        let mut reader = DiskReader::new(&disk).unwrap();
+        assert!(reader.read(0, &mut [0; 512]).is_err());
+        let said = disk.failure().unwrap();
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    }
 }
 
 #[derive(Debug, TypeGenerator)]

@@ -1,16 +1,18 @@
 //! A disk that is read while it is decompressed, from its first byte to its last.
 //!
 //! Several threads may read it, each a little ahead of the others: what is passed over on the way is kept for the one
-//! who asks for it, which is at most what all of them read at once. Whoever reads from the beginning again begins the
-//! next pass, if one was prepared.
+//! who asks for it, which is at most what all of them read at once. It is decompressed from when the first of it is
+//! read. How long it is is known then at the end, or before, to whoever has it found out.
 
+use super::Compression;
 use crate::immediate_queue::ImmediateQueue;
+use crate::specification::Format;
 use crate::{
     Disk, Extent, ExtentKind, FileFormat, Geometry, MemoryMap, Operation, Queue, Remedy, Request, RequestError,
     SEGMENTS_MAX, shown, size,
 };
 use rustix::fs::{SeekFrom, seek};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -27,14 +29,22 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// What may be passed over: pieces of all threads of a conversion, each of the largest cluster, and more than that.
 const SKIPPED_BYTES_MAX: u64 = 64 << 20;
 
+/// What is read of the stream at once by who wants all of it, and left out as a whole where it is zeros.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// How often somebody hears how far it is, in bytes that came out.
+pub(crate) const TOLD_BYTES: u64 = 1 << 20;
+
 /// Who decompresses a file, from its first byte to its last: its output, which is read by whoever has it.
 pub struct Unpacker {
     /// Gives an error where the file is no good, and its end only when all of it is.
     pub bytes: Box<dyn Read + Send>,
 }
 
-/// A disk in a compressed file. Its capacity is what the file says, or as much as it may have: then it shrinks when the
-/// end is known.
+/// Starts somebody who decompresses a certain file.
+pub type StartUnpacker = Box<dyn Fn() -> io::Result<Unpacker> + Send + Sync>;
+
+/// A disk in a compressed file. Its capacity is as much as it may have until its length is known.
 pub struct UnpackedDisk {
     shared: Arc<Shared>,
 }
@@ -44,22 +54,23 @@ struct Shared {
     /// The file, whose position says how much of it is read, and its length.
     file: File,
     file_bytes: u64,
+    compression: Compression,
+    start: StartUnpacker,
     capacity_bytes: AtomicU64,
     has_ended: AtomicBool,
     stream: Mutex<Stream>,
 }
 
 struct Stream {
-    /// The first is being read.
-    passes: VecDeque<Unpacker>,
+    /// While it is read.
+    unpacker: Option<Unpacker>,
     position: u64,
-    /// What it is to have, by the file.
-    declared_bytes: Option<u64>,
-    /// What it may have at most.
+    /// What it is to have, where somebody had that found out.
+    length_bytes: Option<u64>,
+    /// What it may have at most, and what would help if that is too little.
     bytes_max: u64,
+    allows_more: Remedy<'static>,
     end: Option<u64>,
-    /// Where the pass before this one ended, as this one has to.
-    end_before: Option<u64>,
     /// What was passed over, by its offset.
     skipped: BTreeMap<u64, Vec<u8>>,
     skipped_bytes: u64,
@@ -70,31 +81,27 @@ struct Stream {
 }
 
 impl UnpackedDisk {
-    /// The disk that `passes` decompress from a file, each once. `declared_bytes`: as many as the file says; otherwise
-    /// at most `bytes_max`. `is_said`: what is in there is a raw disk whatever it looks like.
+    /// The disk in a file that is compressed so, and that `start` has somebody decompress: at most so many bytes.
+    /// `is_said`: what is in there is a raw disk whatever it looks like.
     ///
     /// # Errors
-    /// When it is to have more than it may.
+    /// When the file cannot be looked at.
     pub fn new(
         path: &Path,
         file: File,
-        passes: Vec<Unpacker>,
-        declared_bytes: Option<u64>,
+        compression: Compression,
+        start: StartUnpacker,
         bytes_max: u64,
         is_said: bool,
     ) -> io::Result<Self> {
-        if declared_bytes.is_some_and(|bytes| bytes > bytes_max) {
-            return Err(too_large(bytes_max));
-        }
         let file_bytes = file.metadata()?.len();
-        let capacity_bytes = in_sectors(declared_bytes.unwrap_or(bytes_max));
         let stream = Stream {
-            passes: passes.into(),
+            unpacker: None,
             position: 0,
-            declared_bytes,
+            length_bytes: None,
             bytes_max,
+            allows_more: Remedy::AllowMore,
             end: None,
-            end_before: None,
             skipped: BTreeMap::new(),
             skipped_bytes: 0,
             buffer: Vec::new(),
@@ -105,24 +112,59 @@ impl UnpackedDisk {
             path: path.to_owned(),
             file,
             file_bytes,
-            capacity_bytes: capacity_bytes.into(),
+            compression,
+            start,
+            capacity_bytes: in_sectors(bytes_max).into(),
             has_ended: AtomicBool::new(false),
             stream: Mutex::new(stream),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Whether it is not known how many bytes it has, until all are read.
+    /// Whether it is not known how many bytes it has.
     pub fn is_endless(&self) -> bool {
         let stream = self.shared.stream();
-        stream.declared_bytes.is_none() && stream.end.is_none()
+        stream.length_bytes.or(stream.end).is_none()
+    }
+
+    /// How many bytes it has: what the file says, or else what comes of decompressing it once, while `progress` hears
+    /// how many bytes of the file were read, and how many it has. To be asked before any are read.
+    ///
+    /// # Errors
+    /// A sentence that names the file.
+    pub fn find_length(&self, progress: &mut dyn FnMut(u64, u64)) -> io::Result<u64> {
+        let mut stream = self.shared.stream();
+        if let Some(known) = stream.length_bytes.or(stream.end) {
+            return Ok(known);
+        }
+        let (shared, bytes_max) = (&*self.shared, stream.bytes_max);
+        let length_bytes = match shared.compression.declared_bytes(&shared.file) {
+            Some(declared) if declared > bytes_max => Err(too_large(bytes_max, stream.allows_more)),
+            Some(declared) => Ok(declared),
+            None => (shared.start)().and_then(|unpacker| {
+                let tell = |_: &[u8], at: u64| {
+                    if at.is_multiple_of(TOLD_BYTES) {
+                        let (done_bytes, all_bytes) = self.progress();
+                        progress(done_bytes, all_bytes);
+                    }
+                    Ok(())
+                };
+                unpacker.pieces(bytes_max, tell)
+            }),
+        };
+        let length_bytes = length_bytes.map_err(|error| self.shared.named(&error))?;
+        stream.length_bytes = Some(length_bytes);
+        shared.capacity_bytes.store(in_sectors(length_bytes), Ordering::Release);
+        Ok(length_bytes)
     }
 
     /// Has no more than so many bytes, which whoever takes them has room for. To be said before any are read.
     pub fn limit(&self, bytes: u64) {
         let mut stream = self.shared.stream();
-        stream.bytes_max = stream.bytes_max.min(bytes);
-        if stream.declared_bytes.is_none() {
+        if bytes < stream.bytes_max {
+            (stream.bytes_max, stream.allows_more) = (bytes, Remedy::LargerImage);
+        }
+        if stream.length_bytes.is_none() {
             self.shared.capacity_bytes.store(stream.bytes_max / SECTOR_BYTES * SECTOR_BYTES, Ordering::Relaxed);
         }
     }
@@ -137,8 +179,7 @@ impl UnpackedDisk {
 
     /// Why reading failed, once it has: a sentence that names the file.
     pub fn failure(&self) -> Option<String> {
-        let failure = self.shared.stream().failure.clone();
-        failure.map(|failure| format!("{}: {failure}", shown(&self.shared.path)))
+        self.shared.stream().failure.clone()
     }
 
     /// How many bytes of the file are read, and how many it has.
@@ -222,12 +263,6 @@ impl Shared {
 
     /// So many bytes from `at` on, zeros behind the end. The vector is the stream's, to be given back.
     fn read_at(&self, stream: &mut Stream, mut at: u64, count: usize) -> io::Result<Vec<u8>> {
-        if at == 0 && stream.position > 0 && !stream.skipped.contains_key(&0) && stream.passes.len() > 1 {
-            stream.passes.pop_front();
-            stream.end_before = stream.end.take();
-            stream.skipped.clear();
-            (stream.position, stream.skipped_bytes) = (0, 0);
-        }
         let mut bytes = Vec::with_capacity(count);
         while bytes.len() < count {
             let rest = count - bytes.len();
@@ -281,8 +316,12 @@ impl Shared {
 
     /// Reads what comes next, at most so many bytes, into the buffer; fewer only at the end.
     fn read_on(&self, stream: &mut Stream, count: usize) -> io::Result<usize> {
-        let read = stream.fill(count).map_err(|error| self.failed(stream, error))?;
+        if stream.unpacker.is_none() && stream.position == 0 && stream.end.is_none() {
+            stream.unpacker = Some((self.start)().map_err(|error| self.failed(stream, error))?);
+        }
+        let read = stream.fill(count, self.compression).map_err(|error| self.failed(stream, error))?;
         if stream.end.is_some() {
+            stream.unpacker = None;
             self.capacity_bytes.store(in_sectors(stream.position), Ordering::Release);
             self.has_ended.store(true, Ordering::Release);
         }
@@ -291,41 +330,32 @@ impl Shared {
 
     /// The first failure is what is said.
     fn failed(&self, stream: &mut Stream, error: io::Error) -> io::Error {
-        stream.failure.get_or_insert_with(|| error.to_string());
+        stream.failure.get_or_insert_with(|| self.named(&error).to_string());
         error
+    }
+
+    fn named(&self, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", shown(&self.path)))
     }
 }
 
 impl Stream {
-    fn fill(&mut self, count: usize) -> io::Result<usize> {
+    fn fill(&mut self, count: usize, compression: Compression) -> io::Result<usize> {
         self.buffer.resize(self.buffer.len().max(count), 0);
-        let Some(pass) = self.passes.front_mut() else { return Err(io::Error::other("it was read already")) };
-        let (mut read, mut has_ended) = (0, false);
-        while let Some(free) = self.buffer.get_mut(read..count).filter(|free| !free.is_empty()) {
-            match pass.bytes.read(free) {
-                Ok(0) => {
-                    has_ended = true;
-                    break;
-                }
-                Ok(more) => read += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let Some(unpacker) = &mut self.unpacker else { return Err(io::Error::other("it was read already")) };
+        let read = unpacker.fill(self.buffer.get_mut(..count).unwrap_or_default())?;
+        let has_ended = read < count;
         self.position += read as u64;
-        if self.position > self.declared_bytes.unwrap_or(self.bytes_max) {
-            return Err(match self.declared_bytes {
+        if self.position > self.length_bytes.unwrap_or(self.bytes_max) {
+            return Err(match self.length_bytes {
                 Some(declared) => not_declared(declared),
-                None => too_large(self.bytes_max),
+                None => too_large(self.bytes_max, self.allows_more),
             });
         }
-        self.look_at(read, has_ended)?;
+        self.look_at(read, has_ended, compression)?;
         if has_ended {
-            if let Some(declared) = self.declared_bytes.filter(|declared| *declared != self.position) {
+            if let Some(declared) = self.length_bytes.filter(|declared| *declared != self.position) {
                 return Err(not_declared(declared));
-            }
-            if self.end_before.is_some_and(|before| before != self.position) {
-                return Err(io::Error::other("it was changed while it was read"));
             }
             self.end = Some(self.position);
         }
@@ -333,7 +363,7 @@ impl Stream {
     }
 
     /// Whether what is in there is an image, which nobody said.
-    fn look_at(&mut self, read: usize, has_ended: bool) -> io::Result<()> {
+    fn look_at(&mut self, read: usize, has_ended: bool, compression: Compression) -> io::Result<()> {
         let Some([first, last]) = &mut self.ends else { return Ok(()) };
         let bytes = self.buffer.get(..read).unwrap_or_default();
         let missing = (SECTOR_BYTES as usize).saturating_sub(first.len()).min(bytes.len());
@@ -345,10 +375,14 @@ impl Stream {
         if has_ended || is_complete && !was_complete {
             let last = if has_ended && self.position >= SECTOR_BYTES { &last[..] } else { &[] };
             if let Some(found) = FileFormat::of_ends(first, last) {
+                let (name, ending) = (found.name, compression.word());
+                let remedy = match Format::of(found) {
+                    Some(format) => format!("add ,format={}.{ending} if it is one", format.word()),
+                    None => format!("decompress it, and {}", found.remedy()),
+                };
                 return Err(io::Error::other(format!(
-                    "a {} image is in it, which its name does not say: add ,format={}.xz (or .gz, .zst) if it is one, or \
-                     ,format=raw.xz if these bytes are the disk's own",
-                    found.name, found.word
+                    "what is in it begins or ends like {name}, which its name does not say: {remedy}, or add \
+                     ,format=raw.{ending} if these bytes are the disk's own"
                 )));
             }
         }
@@ -377,15 +411,52 @@ fn in_sectors(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(SECTOR_BYTES).unwrap_or(u64::MAX / SECTOR_BYTES * SECTOR_BYTES)
 }
 
+impl Unpacker {
+    /// As many bytes as there are: fewer than wanted at the end alone.
+    fn fill(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while let Some(free) = bytes.get_mut(filled..).filter(|free| !free.is_empty()) {
+            match self.bytes.read(free) {
+                Ok(0) => break,
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Gives `take` all that comes out, with where it belongs; returns how much that is.
+    pub(crate) fn pieces(
+        mut self,
+        bytes_max: u64,
+        mut take: impl FnMut(&[u8], u64) -> io::Result<()>,
+    ) -> io::Result<u64> {
+        let (mut piece, mut at) = (vec![0; PIECE_BYTES], 0);
+        loop {
+            let filled = self.fill(&mut piece)?;
+            if at + filled as u64 > bytes_max {
+                return Err(too_large(bytes_max, Remedy::AllowMore));
+            }
+            take(piece.get(..filled).unwrap_or_default(), at)?;
+            at += filled as u64;
+            if filled < PIECE_BYTES {
+                return Ok(at);
+            }
+        }
+    }
+}
+
 /// Why a file that decompresses to more than it may is refused.
-pub(crate) fn too_large(bytes_max: u64) -> io::Error {
+fn too_large(bytes_max: u64, allows_more: Remedy<'_>) -> io::Error {
     io::Error::other(format!(
-        "it decompresses to more than {}: {}, if it is meant to",
-        size::human(bytes_max),
-        Remedy::AllowMore
+        "it decompresses to more than {}: {allows_more}, if it is meant to",
+        size::human(bytes_max)
     ))
 }
 
 fn not_declared(declared: u64) -> io::Error {
-    io::Error::other(format!("it decompresses to another length than the {declared} bytes that it says: it is damaged"))
+    io::Error::other(format!(
+        "it decompresses to another length than the {declared} bytes that it was to have: it is damaged, or was changed"
+    ))
 }

@@ -127,6 +127,19 @@ impl Qcow2CreateOptions {
         }
     }
 
+    /// Whether an image of this size is possible that [ends before](super::Qcow2Writer::end_at) with no more of a table
+    /// than is worth mentioning.
+    pub fn can_end_early(&self) -> bool {
+        const L1_BYTES_MAX: u64 = 64 << 10;
+        self.check().is_ok() && self.size_bytes.div_ceil(self.l2_covers_bytes()) * 8 <= L1_BYTES_MAX
+    }
+
+    /// Of a disk, what one table has entries for.
+    fn l2_covers_bytes(&self) -> u64 {
+        let entry_bytes = if self.features.has_extended_l2 { 16 } else { 8 };
+        u64::from(self.cluster_bytes) * u64::from(self.cluster_bytes / entry_bytes)
+    }
+
     pub(super) fn check(&self) -> Result<(), ImageError> {
         let Self { size_bytes, cluster_bytes, preallocation, ref backing, features, ref encryption, .. } = *self;
         let clusters_are_possible = (CLUSTER_MIN_BYTES..=CLUSTER_MAX_BYTES).contains(&cluster_bytes);
@@ -137,9 +150,7 @@ impl Qcow2CreateOptions {
         }
         features.check(cluster_bytes).map_err(ImageError::Invalid)?;
         self.check_data_file().map_err(|problem| ImageError::Invalid(problem.into()))?;
-        let entry_bytes = if features.has_extended_l2 { 16 } else { 8 };
-        let l2_covers_bytes = u64::from(cluster_bytes) * u64::from(cluster_bytes / entry_bytes);
-        let size_max_bytes = (L1_ENTRIES_MAX * l2_covers_bytes).min(DISK_MAX_BYTES);
+        let size_max_bytes = (L1_ENTRIES_MAX * self.l2_covers_bytes()).min(DISK_MAX_BYTES);
         if size_bytes > size_max_bytes || !size_bytes.is_multiple_of(512) {
             let problem = format!(
                 "a disk of {size_bytes} bytes is not possible: in clusters of {cluster_bytes} it has a multiple of 512 bytes, \

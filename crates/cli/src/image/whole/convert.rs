@@ -6,7 +6,7 @@ use super::shut_in::shut_in;
 use super::snapshot;
 use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
-use blockyard_block::specification::{DiskSpecification, Format, Kind, SaidFormat, Unpacking, temporary_directory};
+use blockyard_block::specification::{DiskSpecification, Format, Kind, SaidFormat, temporary_directory};
 use blockyard_block::{
     KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, directory_of, shown, size,
 };
@@ -20,6 +20,7 @@ use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::whole::convert::{Conversion, ConvertOptions, Converted, CopiedBitmaps, Target};
 use blockyard_image::whole::digest::{Digest, ExpectedFile};
 use blockyard_image::whole::{NewImage, WholeDisk};
+use blockyard_image::{Progress, Watch};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -27,9 +28,9 @@ use std::time::Instant;
 
 /// Convert a disk into a new image, or write it to a disk that is there.
 ///
-/// SRC is a disk in any format. DST is a new image, raw, qcow2, VDI, VHD or VHDX, which takes its name when all is
-/// there; with -n, and when it is a block device or no file, it is a disk that is written in place. What reads as zeros
-/// takes no room.
+/// SRC is a disk in any format. DST is a new image, raw, qcow2, VMDK, VDI, VHD, VHDX or LUKS, which takes its name when
+/// all is there; with -n, and when it is a block device or no file, it is a disk that is written in place. What reads
+/// as zeros takes no room.
 #[derive(Args)]
 #[command(override_usage = "blockyard image convert [OPTIONS] <SRC>... <DST>")]
 pub struct ConvertArgs {
@@ -132,15 +133,17 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         Some(path) => directory_of(path).to_owned(),
         None => temporary_directory(),
     };
-    let unpacking = Some(args.unpacking(&to, &sources, &scratch)?);
     // Compressed files may be read through, or unpacked, before anything is opened.
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
+    let progress =
+        |done_bytes, length_bytes| watch.progress(&Progress { done_bytes, data_bytes: done_bytes, length_bytes });
+    let unpacking = Some(unpacker::unpacking(args.size_max, &scratch, &progress));
     let access = OpenOptions { file, unpacking, ..disk::to_read(&args.allow_dir).streaming() };
     let mut opened = sources.iter().map(|from| Ok(open_disk(from, &access)?)).collect::<Result<Vec<_>>>()?;
     let bitmaps = args.copied_bitmaps(&sources, &to, &opened)?;
     let source = match opened.pop() {
         Some(only) if opened.is_empty() => only.into(),
-        last => WholeDisk::joined(opened.into_iter().chain(last).map(WholeDisk::from).collect())?,
+        last => WholeDisk::joined(opened.into_iter().chain(last).map(WholeDisk::from).collect(), &watch)?,
     };
     let target = match to.replaced_file(args.no_create)? {
         Some(path) => args.new_image(path, &to, &source, &watch)?,
@@ -203,29 +206,6 @@ impl ConvertArgs {
         names.iter().map(source).collect()
     }
 
-    /// How a source that is compressed is read: as it comes, if nothing has to know how much that is before. Images in
-    /// compressed files are unpacked in `scratch`.
-    fn unpacking<'a>(
-        &self,
-        to: &DiskSpecification,
-        sources: &[DiskSpecification],
-        scratch: &'a Path,
-    ) -> Result<Unpacking<'a>> {
-        let replaced = to.replaced_file(self.no_create)?;
-        let needs_length =
-            sources.len() > 1 || replaced.is_some() && !self.can_grow(to.format().unwrap_or(Format::Raw))?;
-        let passes = if self.digest { 2 } else { 1 };
-        Ok(Unpacking { passes, needs_length, ..unpacker::unpacking(self.size_max, scratch) })
-    }
-
-    /// Whether a new image can be written before it is known how large it becomes.
-    fn can_grow(&self, format: Format) -> Result<bool> {
-        let options = ImageOptions::parse(&self.options, format)?;
-        let is_alone = self.backing.is_none() && options.backing_name.is_none() && options.data_file()?.is_none();
-        let is_sparse = options.preallocation.unwrap_or(Preallocation::Off) == Preallocation::Off && self.sparse > 0;
-        Ok(is_alone && is_sparse && matches!(format, Format::Raw | Format::Qcow2))
-    }
-
     /// The file of the one source, if somebody says what it holds.
     fn expected(&self, sources: &[DiskSpecification]) -> Result<Option<ExpectedFile>> {
         let (Some(digest), [source]) = (self.sha256, sources) else { return Ok(None) };
@@ -271,14 +251,20 @@ impl ConvertArgs {
         source: &WholeDisk,
         watch: &AtTerminal,
     ) -> Result<Target> {
-        let image = self.layout(path, named, source)?;
+        let (image, options) = self.layout(path, named, source.permissions)?;
+        let image = image.sized_for(source, |bytes| options.size_for(bytes), watch)?;
         let allow_dirs = behind::allowed(path, image.backing.as_ref(), &self.allow_dir);
         let behind = image.backing.as_ref().map(|backing| behind::open(path, backing, &allow_dirs)).transpose()?;
         Target::new_image(&image, source, behind, &allow_dirs, watch).map_err(suggest_in_place)
     }
 
-    /// What a new image is like.
-    fn layout(&self, path: &Path, named: &DiskSpecification, source: &WholeDisk) -> Result<NewImage> {
+    /// What a new image is like, but for its size, and what was said of it.
+    fn layout(
+        &self,
+        path: &Path,
+        named: &DiskSpecification,
+        permissions: Option<u32>,
+    ) -> Result<(NewImage, ImageOptions)> {
         let format = named.format().unwrap_or(Format::Raw);
         let options = ImageOptions::parse(&self.options, format)?;
         let key_file = self.key_file.as_ref().map(KeyFile::new).or_else(|| named.key_file().cloned());
@@ -310,15 +296,13 @@ impl ConvertArgs {
                     .to_owned()
             ));
         }
-        let permissions = source.permissions;
-        let image = NewImage::new(path, format, options.size_for(source.disk.geometry().capacity_bytes));
         if self.compress && options.features.refcount_order < Qcow2Features::default().refcount_order {
             bail!(UsageError(
                 "-c needs refcount_bits=16 or more: compressed clusters share those of the file".to_owned()
             ));
         }
         let ImageOptions { cluster_bytes, is_fixed, vmdk, features, .. } = options;
-        Ok(NewImage {
+        let image = NewImage {
             permissions,
             cluster_bytes,
             is_fixed,
@@ -328,8 +312,9 @@ impl ConvertArgs {
             backing,
             data_file,
             encryption,
-            ..image
-        })
+            ..NewImage::new(path, format, 0)
+        };
+        Ok((image, options))
     }
 
     fn in_place(&self, named: &DiskSpecification, source: &WholeDisk) -> Result<Target> {
