@@ -41,7 +41,7 @@ pub use compression::{Compression, StartUnpacker, UnpackedDisk, Unpacker};
 pub use error::ImageError;
 pub use file_format::FileFormat;
 pub(crate) use fold::fold;
-pub use luks::{KeyFile, KeyFileError, LuksDisk, LuksHeader, LuksOptions, LuksSlot, NewLuks};
+pub use luks::{KeyFile, KeyFileError, LuksDisk, LuksHeader, LuksOptions, LuksSlot, LuksSlotChange, NewLuks};
 pub use ova::{Digest as OvaDigest, Ova, OvaDisk};
 pub use preallocation::Preallocation;
 pub(crate) use qcow2::create_delta;

@@ -2,8 +2,9 @@
 //!
 //! "LUKS1 On-Disk Format Specification", version 1.2.3, is the format; sections are named where they count. What is
 //! here knows no image: [`LuksHeader`] is what a header says, [`unlock`] finds a volume's key, [`NewVolume`] makes one,
-//! and a [`SectorCipher`] is the key at work. [`EncryptedDisk`] is a disk through one, and [`LuksDisk`] the one that
-//! lies behind its header in a file. qcow2 images have the same header, and sectors of their own numbers.
+//! [`HeaderPlace`] changes who else opens it, and a [`SectorCipher`] is the key at work. [`EncryptedDisk`] is a disk
+//! through one, and [`LuksDisk`] the one that lies behind its header in a file. qcow2 images have the same header, and
+//! sectors of their own numbers.
 //!
 //! Passphrases are in memory that is not swapped out and in no core ([`KeyFile`]). What they open, the volume's key, is
 //! in ordinary memory. All are wiped when they are not needed any more.
@@ -15,6 +16,7 @@ mod encrypted_queue;
 mod hash;
 mod header;
 mod key_file;
+mod key_slots;
 mod new_volume;
 mod secret;
 mod stripes;
@@ -22,11 +24,13 @@ mod unlock;
 
 pub(super) use cipher::{SECTOR_BYTES, SectorCipher};
 pub use disk::LuksDisk;
-pub(super) use disk::{NO_KEY, open_key};
+pub(super) use disk::{NO_KEY, change_slots, open_key};
 pub(super) use encrypted_disk::EncryptedDisk;
 pub(super) use header::HEADER_BYTES;
 pub use header::{LuksHeader, LuksSlot};
 pub use key_file::{KeyFile, KeyFileError};
+pub use key_slots::LuksSlotChange;
+pub(super) use key_slots::{HeaderPlace, SlotError};
 pub(super) use new_volume::NewVolume;
 pub use new_volume::{LuksOptions, NewLuks};
 pub(super) use unlock::{UnlockError, unlock};

@@ -55,7 +55,7 @@ mod worker;
 mod writer;
 
 use super::preallocation::Preallocation;
-use super::{AllowedDirectories, ImageError, l2_cache};
+use super::{AllowedDirectories, ImageError, KeyFile, LuksSlotChange, l2_cache};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
 pub use amend::Qcow2Amendment;
 pub use census::{CheckReport, Repair};
@@ -206,6 +206,16 @@ impl Qcow2Disk {
         allowed: &AllowedDirectories,
     ) -> Result<(), ImageError> {
         resize::resize(image.file(), image.path(), size_bytes, preallocation, allowed)
+    }
+
+    /// Changes which passphrases open an image that is encrypted by LUKS, is open for writing, and locked; `key` opens
+    /// it.
+    ///
+    /// # Errors
+    /// When it is not encrypted so, the passphrase is not one of its own or cannot be read, the change is refused, or
+    /// the file cannot be written.
+    pub fn change_slots(image: &OpenedFile, key: Option<&KeyFile>, change: &LuksSlotChange) -> Result<(), ImageError> {
+        encryption::change_slots(image, key, change)
     }
 
     /// What the permission bits of the image's file and of all files behind it allow.

@@ -74,7 +74,7 @@ fn what_cannot_change_is_said_and_changes_nothing() {
         ("lazy_refcounts=on", "old.qcow2", 1, "add compat=1.1"),
         ("backing_file=base.img", "new.qcow2", 2, "image rebase"),
         ("size=512K", "new.qcow2", 1, "--shrink"),
-        ("compat=1.1", "disk.img", 1, "disk.img: only qcow2 images are amended, and this is raw"),
+        ("compat=1.1", "disk.img", 1, "disk.img: only qcow2 images and LUKS volumes are amended, and this is raw"),
         ("cluster_size=4K", "new.qcow2", 2, "fixed once an image is made"),
         ("compat=3", "new.qcow2", 2, "it is 0.10, v2, 1.1, v3"),
     ] {

@@ -1,7 +1,7 @@
 //! Encrypted images by the commands, checked by qemu-img.
 
 use crate::support::Yard;
-use crate::{image, mixed, qemu_img, same};
+use crate::{MIB, image, mixed, qemu_img, same, tool};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
@@ -90,5 +90,104 @@ fn keys_are_asked_for_and_refused() {
         let outcome = image(&yard, line.split(' '));
         outcome.failed(status, &[said]);
         assert!(!yard.path("b.qcow2").exists() && !yard.path("a.img").exists());
+    }
+}
+
+/// A file with a passphrase, and its name as a secret of qemu-img's.
+fn passphrase(yard: &Yard, name: &str) {
+    fs::write(yard.path(name), name).unwrap();
+    fs::set_permissions(yard.path(name), Permissions::from_mode(0o600)).unwrap();
+}
+
+/// What a volume or an image holds for whom qemu-img is given this passphrase; `None`: it is not opened.
+fn opened_by_qemu_img(yard: &Yard, image: &str, key: &str) -> bool {
+    let options = match image.ends_with(".luks") {
+        true => format!("driver=luks,key-secret=s,file.filename={image}"),
+        false => format!("driver=qcow2,encrypt.key-secret=s,file.filename={image}"),
+    };
+    let mut command = std::process::Command::new("qemu-img");
+    command.current_dir(yard.path("")).args(["compare", "-q", "--object", &format!("secret,id=s,file={key}")]);
+    command.args(["--image-opts", &options, "driver=raw,file.filename=plain.img"]);
+    command.output().unwrap().status.success()
+}
+
+#[test]
+fn passphrases_are_added_and_taken_away_as_by_qemu_img() {
+    let yard = Yard::new();
+    let keys = ["one", "two", "three"];
+    keys.iter().for_each(|key| passphrase(&yard, key));
+    yard.random("plain.img", MIB, 9);
+    let run = |line: &str| image(&yard, line.split(' ')).succeeded();
+    run("convert -q plain.img a.qcow2 -o encrypt.format=luks,encrypt.iter-time=10 --key-file one");
+    run("convert -q plain.img -O luks a.luks -o iter-time=10 --key-file one");
+    for (name, format, prefix) in [("a.qcow2", "qcow2", "encrypt."), ("a.luks", "luks", "")] {
+        let opened = || keys.map(|key| opened_by_qemu_img(&yard, name, key));
+        let amend = |options: &str, more: &str| {
+            let options: Vec<_> = options.split(',').map(|option| format!("{prefix}{option}")).collect();
+            let line = format!("amend -q -f {format} -o {} {more} {name}", options.join(","));
+            image(&yard, line.split(' '))
+        };
+        amend("state=active,iter-time=10", "--key-file one --new-key-file two").succeeded();
+        assert_eq!(opened(), [true, true, false]);
+        amend("state=active,keyslot=6,iter-time=10", "--key-file two --new-key-file three").succeeded();
+        assert_eq!(opened(), [true, true, true]);
+        for (options, more, said) in [
+            ("state=active,keyslot=6", "--key-file one --new-key-file two", "has a passphrase in its key slot 6"),
+            ("state=active,keyslot=8", "--key-file one --new-key-file two", "they are 0 to 7"),
+            ("state=active", "--new-key-file two", "is encrypted: name the file that has its passphrase"),
+            ("state=inactive,keyslot=7", "--key-file one", "has nothing in its key slot 7"),
+            ("state=inactive,keyslot=6", "--key-file one --old-key-file two", "another passphrase in its key slot 6"),
+        ] {
+            let before = fs::read(yard.path(name)).unwrap();
+            amend(options, more).failed(1, &[said]);
+            assert!(fs::read(yard.path(name)).unwrap() == before, "{options} {more}");
+        }
+        amend("state=inactive", "--key-file one --old-key-file two").succeeded();
+        assert_eq!(opened(), [true, false, true]);
+        amend("state=inactive", "--key-file one --old-key-file two")
+            .failed(1, &["has no key slot with the passphrase"]);
+        // qemu-img's own, and ours after it.
+        let options = match prefix {
+            "" => "driver=luks,key-secret=s,file.filename=a.luks",
+            _ => "driver=qcow2,encrypt.key-secret=s,file.filename=a.qcow2",
+        };
+        let objects = "--object secret,id=s,file=three --object secret,id=n,file=two";
+        let change = format!("{prefix}state=active,{prefix}new-secret=n,{prefix}iter-time=10");
+        qemu_img(&yard, &format!("amend {objects} -o {change} --image-opts {options}"));
+        assert_eq!(opened(), [true, true, true]);
+        amend("state=inactive,keyslot=0", "--key-file two").succeeded();
+        amend("state=inactive,keyslot=6", "--key-file two").succeeded();
+        assert_eq!(opened(), [false, true, false]);
+        amend("state=inactive,keyslot=1", "--key-file two").failed(1, &["all of its data be lost", "--force"]);
+        amend("state=inactive", "--key-file two --old-key-file two").failed(1, &["all of its data be lost"]);
+        assert_eq!(opened(), [false, true, false]);
+        amend("state=inactive,keyslot=1", "--force --key-file two").succeeded();
+        assert_eq!(opened(), [false; 3]);
+        let open = image(&yard, ["convert", "-f", format, &format!("{name},key-file=two"), "b.img"]);
+        open.failed(1, &["no passphrase opens it any more"]);
+    }
+    let dump = tool(&yard, "cryptsetup-bin", "/sbin/cryptsetup luksDump a.luks").stdout;
+    assert_eq!(dump.matches("DISABLED").count(), 8, "{dump}");
+}
+
+#[test]
+fn what_is_said_of_passphrases_goes_together() {
+    let yard = Yard::new();
+    passphrase(&yard, "one");
+    qemu_img(&yard, "create -q -f qcow2 a.qcow2 1M");
+    for (line, status, said) in [
+        ("a.qcow2 -o encrypt.state=active", 2, "Add --new-key-file FILE"),
+        ("a.qcow2 -o encrypt.state=inactive", 2, "Add --old-key-file FILE"),
+        ("a.qcow2 -o encrypt.state=inactive --new-key-file one", 2, "--new-key-file is for state=active"),
+        (
+            "a.qcow2 -o encrypt.state=inactive,encrypt.iter-time=1 --old-key-file one",
+            2,
+            "iter-time is for a passphrase",
+        ),
+        ("a.qcow2 -o compat=1.1 --new-key-file one", 2, "is a passphrase added, or taken away?"),
+        ("a.qcow2 -o encrypt.keyslot=1", 2, "is a passphrase added, or taken away?"),
+        ("a.qcow2 -o encrypt.state=active --new-key-file one --key-file one", 1, "is not encrypted by LUKS"),
+    ] {
+        image(&yard, format!("amend {line}").split(' ')).failed(status, &[said]);
     }
 }

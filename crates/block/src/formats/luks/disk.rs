@@ -2,10 +2,13 @@
 
 use super::header::HEADER_BYTES;
 use super::new_volume::{NewLuks, NewVolume};
-use super::{EncryptedDisk, KeyFile, LuksHeader, SECTOR_BYTES, SectorCipher, UnlockError, unlock};
-use crate::formats::ImageError;
+use super::{
+    EncryptedDisk, HeaderPlace, KeyFile, LuksHeader, LuksSlotChange, SECTOR_BYTES, SectorCipher, SlotError,
+    UnlockError, unlock,
+};
+use crate::formats::{ImageError, WritableFile};
 use crate::layers::{AlignOptions, AlignedDisk, PartitionDisk, layer};
-use crate::{Disk, DiskReader, FileDisk, FileOptions};
+use crate::{Disk, DiskReader, FileDisk, FileOptions, OpenedFile};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
@@ -72,6 +75,20 @@ impl LuksDisk {
         Ok(Self { below: EncryptedDisk::new(Arc::new(data), Arc::new(cipher)) })
     }
 
+    /// Changes which passphrases open a volume, which is open for writing, and locked; `key` opens it.
+    ///
+    /// # Errors
+    /// When it is none, the passphrase is not one of its own or cannot be read, the change is refused, or the file
+    /// cannot be written.
+    pub fn change_slots(image: &OpenedFile, key: Option<&KeyFile>, change: &LuksSlotChange) -> Result<(), ImageError> {
+        let failed = |source| failed(image.path(), source);
+        let file = image.file().try_clone().map_err(failed)?;
+        let length_bytes = io::Seek::seek(&mut &file, io::SeekFrom::End(0)).map_err(failed)?;
+        let file = WritableFile::new(file, length_bytes, false, false);
+        let place = HeaderPlace { file: &file, offset_bytes: 0, length_bytes };
+        change_slots(place, image.path(), key, change)
+    }
+
     /// Makes the empty `file` a volume whose disk has `size_bytes`, a multiple of 512. Its contents are noise until it
     /// is written to.
     ///
@@ -86,6 +103,24 @@ impl LuksDisk {
             length.ok_or_else(|| ImageError::Invalid(format!("a disk of {size_bytes} bytes is not possible")))?;
         file.write_all_at(&volume.head, 0).and_then(|()| file.set_len(length)).map_err(failed)
     }
+}
+
+/// Changes the key slots of a header in the file at `path`, which `key` opens.
+pub(in crate::formats) fn change_slots(
+    place: HeaderPlace<'_>,
+    path: &Path,
+    key: Option<&KeyFile>,
+    change: &LuksSlotChange,
+) -> Result<(), ImageError> {
+    let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
+    let key = key.ok_or_else(|| unusable(NO_KEY.to_owned()))?;
+    place.change_slots(key, change).map_err(|error| match error {
+        SlotError::Refused(problem) => unusable(problem),
+        SlotError::Key(error) => error.into(),
+        SlotError::System(source) => {
+            ImageError::System { action: "change the key slots of", path: path.to_owned(), source }
+        }
+    })
 }
 
 fn failed(path: &Path, source: io::Error) -> ImageError {

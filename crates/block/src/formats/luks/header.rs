@@ -4,6 +4,7 @@ use super::cipher::Mode;
 use super::hash::Hash;
 use super::stripes::STRIPES;
 use crate::printable;
+use std::ops::Range;
 
 pub(in crate::formats) const HEADER_BYTES: usize = 592;
 pub(super) const SLOTS: usize = 8;
@@ -149,6 +150,12 @@ impl LuksHeader {
             None => Err(format!("is damaged: aes-{} has no keys of {key_bytes} bytes", mode.name())),
         }
     }
+}
+
+/// Where a header says what a slot is.
+pub(super) fn slot_fields_at(index: usize) -> Range<usize> {
+    let start = SLOTS_AT + index * SLOT_BYTES;
+    start..start + SLOT_BYTES
 }
 
 fn number(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {

@@ -41,7 +41,7 @@ impl Default for LuksOptions {
             vectors: "plain64".to_owned(),
             vectors_hash: None,
             hash: Hash::Sha256,
-            time: Duration::from_millis(2000),
+            time: Self::TIME,
         }
     }
 }
@@ -53,6 +53,18 @@ impl LuksOptions {
     /// qemu-img's names.
     pub const NAMES: [&'static str; 6] =
         ["cipher-alg", "cipher-mode", "ivgen-alg", "ivgen-hash-alg", "hash-alg", "iter-time"];
+
+    /// How long it takes to derive a key from a passphrase, if nothing else is said.
+    pub const TIME: Duration = Duration::from_millis(2000);
+
+    /// Reads how long that is to take, in milliseconds.
+    ///
+    /// # Errors
+    /// When it is no such number.
+    pub fn parse_time(text: &str) -> Result<Duration, String> {
+        let milliseconds = text.parse().ok().filter(|time| (1..=60_000).contains(time));
+        Ok(Duration::from_millis(milliseconds.ok_or("it is a number of milliseconds, at most 60000")?))
+    }
 
     /// Says one of [`LuksOptions::NAMES`].
     ///
@@ -77,10 +89,7 @@ impl LuksOptions {
                 known(&Hash::NAMES.map(|(name, _)| name))?;
                 self.hash = Hash::NAMES.iter().find(|(name, _)| *name == value).map_or(self.hash, |(_, hash)| *hash);
             }
-            "iter-time" => {
-                let milliseconds = value.parse().ok().filter(|time| (1..=60_000).contains(time));
-                self.time = Duration::from_millis(milliseconds.ok_or("it is a number of milliseconds, at most 60000")?);
-            }
+            "iter-time" => self.time = Self::parse_time(value)?,
             _ => return Err(format!("the options of encryption are {}", Self::NAMES.join(", "))),
         }
         Ok(())
@@ -137,30 +146,41 @@ impl NewVolume {
     /// When the options make no sense, or the system gives no random numbers.
     pub(in crate::formats) fn make(options: &LuksOptions, passphrase: &[u8]) -> io::Result<Self> {
         let scheme = options.scheme().map_err(io::Error::other)?;
-        let Scheme { mode, hash, key_bytes } = scheme;
+        let Scheme { mode, key_bytes, .. } = scheme;
         let key = random(key_bytes)?;
         let cipher = SectorCipher::new(mode, &key).ok_or(io::ErrorKind::InvalidInput)?;
         let mut header = empty(scheme)?;
         let iterations = iterations(scheme, options.time);
         header.iterations = (iterations / 8).max(ITERATIONS_MIN);
         header.digest = digest(&header, scheme, &key);
-        let mut material = random(scheme.material_bytes())?;
-        stripes::split(&key, &mut material, hash);
-        let salt = random(SALT_BYTES)?;
         let mut head = Vec::new();
         if let Some(slot) = header.slots.first_mut() {
-            slot.is_active = true;
-            slot.iterations = iterations;
-            slot.salt.copy_from_slice(&salt);
-            let mut derived = Zeroizing::new(vec![0; key_bytes]);
-            hash.derive(passphrase, &slot.salt, iterations, &mut derived);
-            SectorCipher::new(mode, &derived).ok_or(io::ErrorKind::InvalidInput)?.encrypt(0, &mut material);
+            let material = fill_slot(slot, scheme, &key, passphrase, iterations)?;
             head.resize(slot.key_offset_bytes as usize, 0);
             head.extend_from_slice(&material);
         }
         head[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
         Ok(Self { head, payload_offset_bytes: header.payload_offset_bytes, cipher })
     }
+}
+
+/// Puts a passphrase that opens a volume by this key into a slot; what is to lie where the slot says.
+pub(super) fn fill_slot(
+    slot: &mut LuksSlot,
+    scheme: Scheme,
+    key: &[u8],
+    passphrase: &[u8],
+    iterations: u32,
+) -> io::Result<Zeroizing<Vec<u8>>> {
+    let Scheme { mode, hash, key_bytes } = scheme;
+    let mut material = random(scheme.material_bytes())?;
+    stripes::split(key, &mut material, hash);
+    slot.salt.copy_from_slice(&random(SALT_BYTES)?);
+    (slot.is_active, slot.iterations, slot.stripes) = (true, iterations, STRIPES as u32);
+    let mut derived = Zeroizing::new(vec![0; key_bytes]);
+    hash.derive(passphrase, &slot.salt, iterations, &mut derived);
+    SectorCipher::new(mode, &derived).ok_or(io::ErrorKind::InvalidInput)?.encrypt(0, &mut material);
+    Ok(material)
 }
 
 /// A header that nothing opens yet.
@@ -192,7 +212,7 @@ fn empty(scheme: Scheme) -> io::Result<LuksHeader> {
 }
 
 /// How many iterations take about so long, here and now.
-fn iterations(scheme: Scheme, time: Duration) -> u32 {
+pub(super) fn iterations(scheme: Scheme, time: Duration) -> u32 {
     let mut key = Zeroizing::new(vec![0; scheme.key_bytes]);
     let mut iterations = ITERATIONS_MIN;
     let wanted = (time / 4).min(MEASURED);
@@ -211,7 +231,7 @@ fn iterations(scheme: Scheme, time: Duration) -> u32 {
     (wanted as u64).clamp(u64::from(ITERATIONS_MIN), most) as u32
 }
 
-fn random(length: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+pub(super) fn random(length: usize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(vec![0; length]);
     let mut filled = 0;
     while filled < length {

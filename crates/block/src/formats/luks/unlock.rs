@@ -40,21 +40,69 @@ fn unlock_within(
     rounds_max: u64,
 ) -> Result<SectorCipher, UnlockError> {
     let scheme = header.scheme().map_err(UnlockError::Unusable)?;
+    let (_, key) = first_of(header, slots(header, scheme, passphrase, &read, rounds_max)?)?;
+    SectorCipher::new(scheme.mode, &key).ok_or_else(|| UnlockError::Unusable("has a key that cannot be".to_owned()))
+}
+
+/// The first slot that is for this passphrase, and the volume's key.
+///
+/// # Errors
+/// As [`unlock`].
+pub(super) fn unlock_slot(
+    header: &LuksHeader,
+    passphrase: &[u8],
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+) -> Result<(usize, VolumeKey), UnlockError> {
+    let scheme = header.scheme().map_err(UnlockError::Unusable)?;
+    first_of(header, slots(header, scheme, passphrase, &read, ROUNDS_MAX)?)
+}
+
+/// All slots that are for this passphrase.
+///
+/// # Errors
+/// When the header makes no sense, or its key material cannot be read.
+pub(super) fn slots_opened_by(
+    header: &LuksHeader,
+    passphrase: &[u8],
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+) -> Result<Vec<usize>, UnlockError> {
+    let scheme = header.scheme().map_err(UnlockError::Unusable)?;
+    slots(header, scheme, passphrase, &read, ROUNDS_MAX)?.map(|opened| Ok(opened?.0)).collect()
+}
+
+/// A volume's key.
+pub(super) type VolumeKey = Zeroizing<Vec<u8>>;
+
+/// The slots that are for a passphrase, one by one, as each takes its time.
+fn slots<'a>(
+    header: &'a LuksHeader,
+    scheme: Scheme,
+    passphrase: &'a [u8],
+    read: &'a impl Fn(&mut [u8], u64) -> io::Result<()>,
+    rounds_max: u64,
+) -> Result<impl Iterator<Item = Result<(usize, VolumeKey), UnlockError>> + 'a, UnlockError> {
     let active: Vec<_> = header.slots.iter().filter(|slot| slot.is_active).collect();
     check_cost(header, &active, scheme, rounds_max).map_err(UnlockError::Unusable)?;
     let mut material = vec![0; scheme.material_bytes()];
-    for slot in &active {
-        read(&mut material, slot.key_offset_bytes).map_err(UnlockError::Read)?;
-        if let Some(cipher) = try_slot(header, slot, scheme, passphrase, &mut material) {
-            return Ok(cipher);
-        }
-    }
-    Err(UnlockError::Unusable(match active.len() {
-        0 => "is encrypted, and no passphrase opens it any more: all of its key slots are empty".to_owned(),
-        count => format!(
-            "is encrypted by another passphrase than that of the key file (all that it has, {count}, were tried)"
-        ),
+    let active = header.slots.iter().enumerate().filter(|(_, slot)| slot.is_active);
+    Ok(active.filter_map(move |(index, slot)| match read(&mut material, slot.key_offset_bytes) {
+        Ok(()) => Some(Ok((index, try_slot(header, slot, scheme, passphrase, &mut material)?))),
+        Err(error) => Some(Err(UnlockError::Read(error))),
     }))
+}
+
+fn first_of(
+    header: &LuksHeader,
+    mut slots: impl Iterator<Item = Result<(usize, VolumeKey), UnlockError>>,
+) -> Result<(usize, VolumeKey), UnlockError> {
+    slots.next().unwrap_or_else(|| {
+        Err(UnlockError::Unusable(match header.slots.iter().filter(|slot| slot.is_active).count() {
+            0 => "is encrypted, and no passphrase opens it any more: all of its key slots are empty".to_owned(),
+            count => format!(
+                "is encrypted by another passphrase than that of the key file (all that it has, {count}, were tried)"
+            ),
+        }))
+    })
 }
 
 fn check_cost(header: &LuksHeader, active: &[&LuksSlot], scheme: Scheme, rounds_max: u64) -> Result<(), String> {
@@ -83,14 +131,14 @@ fn try_slot(
     scheme: Scheme,
     passphrase: &[u8],
     material: &mut [u8],
-) -> Option<SectorCipher> {
+) -> Option<VolumeKey> {
     let Scheme { mode, hash, key_bytes } = scheme;
     let mut derived = Zeroizing::new(vec![0; key_bytes]);
     hash.derive(passphrase, &slot.salt, slot.iterations, &mut derived);
     SectorCipher::new(mode, &derived)?.decrypt(0, material);
     let key = stripes::merge(material, key_bytes, hash);
     zeroize::Zeroize::zeroize(material);
-    (digest(header, scheme, &key) == header.digest).then(|| SectorCipher::new(mode, &key)).flatten()
+    (digest(header, scheme, &key) == header.digest).then_some(key)
 }
 
 /// By what a header knows a volume's key.

@@ -5,12 +5,11 @@
 //! tables before, each step by itself; then one sector puts all of it in force.
 
 use super::bitmaps;
-use super::chain::{header_to_change, image_file, read_header};
+use super::chain::{header_to_change, image_file, read_header, writable};
 use super::create::check_data_file_name;
 use super::encryption::DataCipher;
 use super::header::{Header, INCOMPATIBLE_MARKS};
 use super::header_change::{FirstCluster, REFCOUNT_ORDER_V2};
-use super::image_file::ImageFile;
 use super::references;
 use super::repair::Qcow2Check;
 use super::{snapshots, version_2};
@@ -210,11 +209,4 @@ impl Change<'_> {
 
 fn damaged() -> String {
     format!("is damaged: repair it with {}", Remedy::RepairImage)
-}
-
-/// The image's own file, to be written to.
-fn writable(image: &OpenedFile) -> io::Result<ImageFile> {
-    let read = image_file(image.file())?;
-    let is_growing = image.file().metadata()?.is_file();
-    Ok(ImageFile::new(image.file().try_clone()?, read.length_bytes(), is_growing, false))
 }

@@ -18,7 +18,7 @@ use super::repair::Qcow2Check;
 use super::snapshots;
 use crate::formats::luks::{EncryptedDisk, NO_KEY};
 use crate::formats::{AllowedDirectories, ImageError, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, Remedy, SEGMENTS_MAX, shell_word};
+use crate::{Disk, FileDisk, FileOptions, Geometry, OpenedFile, Remedy, SEGMENTS_MAX, shell_word};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -476,6 +476,14 @@ pub(super) fn image_file(file: &File) -> io::Result<ImageFile> {
     let mut handle = file.try_clone()?;
     let length_bytes = handle.seek(SeekFrom::End(0))?;
     Ok(ImageFile::new(handle, length_bytes, false, false))
+}
+
+/// The same, to be written to.
+pub(super) fn writable(image: &OpenedFile) -> io::Result<ImageFile> {
+    let mut handle = image.file().try_clone()?;
+    let length_bytes = handle.seek(SeekFrom::End(0))?;
+    let is_growing = handle.metadata()?.is_file();
+    Ok(ImageFile::new(handle, length_bytes, is_growing, false))
 }
 
 /// The header of an image that is about to be changed, and is locked. What is marked dirty is repaired first, as the

@@ -1,9 +1,11 @@
 //! How an image's clusters are encrypted: docs/interop/qcow2.txt, "Data encryption". Metadata never are, nor compressed
 //! clusters.
 
-use super::header::Header;
+use super::chain::{header_to_change, writable};
+use super::header::{Header, Table};
 use super::image_file::ImageFile;
-use crate::formats::luks::{HEADER_BYTES, SECTOR_BYTES, SectorCipher, open_key};
+use crate::OpenedFile;
+use crate::formats::luks::{self, HEADER_BYTES, HeaderPlace, LuksSlotChange, SECTOR_BYTES, SectorCipher, open_key};
 use crate::formats::{ImageError, KeyFile, LuksHeader};
 use rustix::io::Errno;
 use std::io;
@@ -33,12 +35,12 @@ pub(super) fn of(file: &ImageFile, header: &Header) -> io::Result<Option<Qcow2En
     Ok(match header.encryption {
         NONE => None,
         AES => Some(Qcow2Encryption::Aes),
-        LUKS => Some(Qcow2Encryption::Luks(luks(file, header)?)),
+        LUKS => Some(Qcow2Encryption::Luks(luks_header(file, header)?)),
         other => Some(Qcow2Encryption::Other(other)),
     })
 }
 
-fn luks(file: &ImageFile, header: &Header) -> io::Result<Option<LuksHeader>> {
+fn luks_header(file: &ImageFile, header: &Header) -> io::Result<Option<LuksHeader>> {
     let Some(place) = header.encryption_header else { return Ok(None) };
     if place.length_bytes < HEADER_BYTES as u64 || !file.has(place.offset_bytes, HEADER_BYTES as u64) {
         return Ok(None);
@@ -46,6 +48,23 @@ fn luks(file: &ImageFile, header: &Header) -> io::Result<Option<LuksHeader>> {
     let mut bytes = [0; HEADER_BYTES];
     file.read(&mut bytes, place.offset_bytes)?;
     Ok(LuksHeader::parse(&bytes))
+}
+
+/// Changes which passphrases open an image, which is open for writing, and locked; `key` opens it.
+pub(super) fn change_slots(
+    image: &OpenedFile,
+    key: Option<&KeyFile>,
+    change: &LuksSlotChange,
+) -> Result<(), ImageError> {
+    let path = image.path();
+    let header = header_to_change(image.file(), path)?;
+    let Some(Table { offset_bytes, length_bytes }) = header.encryption_header.filter(|_| header.encryption == LUKS)
+    else {
+        let problem = "is not encrypted by LUKS, and has no key slots".to_owned();
+        return Err(ImageError::Unusable { path: path.to_owned(), problem });
+    };
+    let file = writable(image).map_err(|source| failed(path, source))?;
+    luks::change_slots(HeaderPlace { file: &file, offset_bytes, length_bytes }, path, key, change)
 }
 
 /// What an image's data are encrypted by in its file.

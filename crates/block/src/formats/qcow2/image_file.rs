@@ -188,7 +188,7 @@ impl ImageFile {
     }
 
     /// What lies behind the end reads as zeros.
-    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    pub(in crate::formats) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.file.read(buffer, offset)
     }
 

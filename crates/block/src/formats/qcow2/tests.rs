@@ -4,6 +4,7 @@ mod bounded;
 mod cost;
 mod crashes;
 mod cut_files;
+mod cut_keys;
 mod cut_short;
 mod failures;
 mod fuzz;

@@ -3,7 +3,10 @@
 use super::image_options::{REFCOUNT_ORDERS, SWITCH, VERSIONS, chosen, pairs};
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
-use blockyard_block::{AllowedDirectories, Preallocation, Qcow2Amendment, Qcow2Disk, shown, size};
+use blockyard_block::{
+    AllowedDirectories, KeyFile, LuksDisk, LuksOptions, LuksSlotChange, Preallocation, Qcow2Amendment, Qcow2Disk,
+    shown, size,
+};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::print;
@@ -13,17 +16,20 @@ use blockyard_image::whole::resize::{NewSize, Resize};
 use blockyard_session::open::open_to_change;
 use clap::Args;
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// Change options of a qcow2 image that is there.
+/// Change options of an image that is there: of a qcow2 image, or which passphrases open an encrypted one.
 ///
 /// The options are qemu-img's: compat=0.10|1.1 makes it one of version 2 or 3; refcount_bits=N; lazy_refcounts=on|off;
 /// data_file=NAME is another name of the file that has its data, and data_file_raw=off says that this may be no raw
 /// image of the disk; size=SIZE, no smaller than it is. What is new comes into force by one sector of the header.
-/// Another backing file is `image rebase`'s to name. All other options are fixed once an image is made: `image convert
-/// -o` makes another one.
+/// Another backing file is `image rebase`'s to name. encrypt.state=active adds the passphrase of --new-key-file, in
+/// encrypt.keyslot=N or the first key slot that is free, with encrypt.iter-time=MILLISECONDS; encrypt.state=inactive
+/// takes away that of --old-key-file, or what is in encrypt.keyslot=N. Of a LUKS volume (-f luks) these are state,
+/// keyslot and iter-time. All other options are fixed once an image is made: `image convert -o` makes another one.
 #[derive(Args)]
 pub struct AmendArgs {
-    /// Image: a qcow2 file.
+    /// Image: a qcow2 file, or a LUKS volume.
     image: String,
     /// Options, as KEY=VALUE, with commas between them; may be given more than once.
     #[arg(short, value_name = "OPTIONS", required = true)]
@@ -34,6 +40,18 @@ pub struct AmendArgs {
     /// Show progress, of which there is none: nothing of the disk is copied.
     #[arg(short, hide = true)]
     progress: bool,
+    /// File with a passphrase that opens the image, and nothing else in it (or IMAGE,key-file=FILE).
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// File with a passphrase that is to open the image, too.
+    #[arg(long, value_name = "FILE", conflicts_with = "old_key_file")]
+    new_key_file: Option<PathBuf>,
+    /// File with a passphrase that is to open the image no more.
+    #[arg(long, value_name = "FILE")]
+    old_key_file: Option<PathBuf>,
+    /// Take away a passphrase even if nothing opens the image then: all of its data are lost.
+    #[arg(long)]
+    force: bool,
     /// Directory whose files the image may refer to, for size; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -47,32 +65,106 @@ pub struct AmendArgs {
 /// # Errors
 /// When an option cannot be had, or the image cannot be written.
 pub fn run(args: &AmendArgs) -> Result<()> {
-    let (amendment, size_bytes) = parse(&args.options)?;
     let ImageFile { named, path, format } = named_image::parse_file(&args.image, args.format)?;
-    if format != Format::Qcow2 {
-        bail!("{}: only qcow2 images are amended, and this is {}", shown(&path), format.word());
+    let Changes { amendment, size_bytes, slots } = parse(&args.options, format)?;
+    let slots = args.slot_change(slots)?;
+    if !matches!(format, Format::Qcow2 | Format::Luks) {
+        bail!("{}: only qcow2 images and LUKS volumes are amended, and this is {}", shown(&path), format.word());
     }
+    let key = args.key_file.as_ref().map(KeyFile::new).or_else(|| named.key_file().cloned());
     let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
     let resize = |size_bytes| -> Result<()> {
         let old_bytes = Qcow2Disk::size_bytes_of(&file)?;
         let resize = Resize::new(&file, format, old_bytes, NewSize::To(size_bytes), false, Preallocation::Off)?;
-        Ok(resize.with_key(named.key_file().cloned()).run(&args.allow_dir, &Nobody)?)
+        Ok(resize.with_key(key.clone()).run(&args.allow_dir, &Nobody)?)
     };
     if amendment != Qcow2Amendment::default() {
-        let allowed = AllowedDirectories::none().with_key(named.key_file().cloned());
-        amendment.apply(&file, &allowed)?;
+        amendment.apply(&file, &AllowedDirectories::none().with_key(key.clone()))?;
     }
     size_bytes.map_or(Ok(()), resize)?;
+    match (slots, format) {
+        (Some(change), Format::Luks) => LuksDisk::change_slots(&file, key.as_ref(), &change)?,
+        (Some(change), _) => Qcow2Disk::change_slots(&file, key.as_ref(), &change)?,
+        (None, _) => {}
+    }
     if args.quiet { Ok(()) } else { print(&format!("{}: amended", args.image)) }
 }
 
-/// What is to change, and the size that the disk is to have.
-fn parse(options: &[String]) -> Result<(Qcow2Amendment, Option<u64>)> {
-    let (mut amendment, mut size_bytes) = (Qcow2Amendment::default(), None);
+impl AmendArgs {
+    /// What is to become of key slots, by what options and files say together.
+    fn slot_change(&self, said: SaidOfSlots) -> Result<Option<LuksSlotChange>> {
+        let key = |path: &Option<PathBuf>| path.as_ref().map(KeyFile::new);
+        let SaidOfSlots { is_active, slot, time } = said;
+        match (is_active, key(&self.new_key_file), key(&self.old_key_file)) {
+            (Some(true), Some(key), _) => {
+                Ok(Some(LuksSlotChange::Activate { key, slot, time: time.unwrap_or(LuksOptions::TIME) }))
+            }
+            (Some(true), None, _) => bail!(UsageError("which passphrase? Add --new-key-file FILE".to_owned())),
+            (Some(false), None, key) => {
+                if time.is_some() {
+                    bail!(UsageError("iter-time is for a passphrase that is added".to_owned()));
+                }
+                if slot.is_none() && key.is_none() {
+                    let problem = "which passphrase? Add --old-key-file FILE, or the number of its slot (keyslot=N)";
+                    bail!(UsageError(problem.to_owned()));
+                }
+                Ok(Some(LuksSlotChange::Erase { slot, key, may_be_last: self.force }))
+            }
+            (Some(false), Some(_), _) => {
+                bail!(UsageError("--new-key-file is for state=active, and state=inactive takes --old-key-file".into()))
+            }
+            (None, None, None) if slot.is_none() && time.is_none() => Ok(None),
+            (None, ..) => bail!(UsageError(
+                "is a passphrase added, or taken away? Add -o encrypt.state=active or inactive (state= of a volume)"
+                    .to_owned()
+            )),
+        }
+    }
+}
+
+/// What `-o` says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Changes {
+    amendment: Qcow2Amendment,
+    /// The size that the disk is to have.
+    size_bytes: Option<u64>,
+    slots: SaidOfSlots,
+}
+
+/// What `-o` says of key slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SaidOfSlots {
+    is_active: Option<bool>,
+    slot: Option<usize>,
+    time: Option<Duration>,
+}
+
+impl SaidOfSlots {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "state" => self.is_active = Some(chosen(value, &[("active", true), ("inactive", false)])?),
+            "keyslot" => self.slot = Some(value.parse().map_err(|_| "it is a number from 0 on")?),
+            "iter-time" => self.time = Some(LuksOptions::parse_time(value)?),
+            "new-secret" => return Err("the passphrase is in a file of its own: --new-key-file FILE".to_owned()),
+            "old-secret" => return Err("the passphrase is in a file of its own: --old-key-file FILE".to_owned()),
+            _ => {
+                return Err("how an image is encrypted is fixed once it is made: `blockyard image convert -o` makes \
+                            another one; what changes are state, keyslot and iter-time"
+                    .to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is to change.
+fn parse(options: &[String], format: Format) -> Result<Changes> {
+    let Changes { mut amendment, mut size_bytes, mut slots } = Changes::default();
     for pair in pairs(options) {
         let (option, key, value) = pair?;
         let refused = |problem: String| UsageError(format!("-o {option}: {problem}"));
         match key {
+            _ if format == Format::Luks => slots.set(key, value).map_err(refused)?,
             "compat" => amendment.version = Some(chosen(value, &VERSIONS).map_err(refused)?),
             "refcount_bits" => {
                 amendment.refcount_order = Some(chosen(value, &REFCOUNT_ORDERS).map_err(refused)?);
@@ -89,19 +181,18 @@ fn parse(options: &[String]) -> Result<(Qcow2Amendment, Option<u64>)> {
                     "this is fixed once an image is made: `blockyard image convert -o` makes another one".to_owned()
                 ))
             }
-            _ if key.starts_with("encrypt") => bail!(refused(
-                "how an image is encrypted is fixed once it is made: `blockyard image convert -o` makes another one"
-                    .to_owned()
-            )),
-            _ => {
-                bail!(refused(
-                    "the options are compat, refcount_bits, lazy_refcounts, data_file, data_file_raw and size"
+            _ => match key.strip_prefix("encrypt.") {
+                Some(key) => slots.set(key, value).map_err(refused)?,
+                None => bail!(refused(
+                    "the options are compat, refcount_bits, lazy_refcounts, data_file, data_file_raw, size, \
+                     encrypt.state, encrypt.keyslot and encrypt.iter-time; of a LUKS volume (-f luks) state, keyslot \
+                     and iter-time"
                         .to_owned()
-                ))
-            }
+                )),
+            },
         }
     }
-    Ok((amendment, size_bytes))
+    Ok(Changes { amendment, size_bytes, slots })
 }
 
 #[cfg(test)]
@@ -110,20 +201,34 @@ mod tests {
 
     #[test]
     fn options_are_qemu_imgs() {
-        let (amendment, size_bytes) =
-            parse(&["compat=1.1,lazy_refcounts=on".to_owned(), "size=1G".to_owned()]).unwrap();
+        let said = |texts: &[&str], format| {
+            parse(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(), format).unwrap()
+        };
+        let Changes { amendment, size_bytes, slots } =
+            said(&["compat=1.1,lazy_refcounts=on", "size=1G"], Format::Qcow2);
         let wanted = Qcow2Amendment { version: Some(3), has_lazy_refcounts: Some(true), ..Qcow2Amendment::default() };
-        assert_eq!((amendment, size_bytes), (wanted, Some(1 << 30)));
-        for (option, wanted) in [
-            ("compat=2", "it is 0.10"),
-            ("backing_file=a", "image rebase"),
-            ("refcount_bits=3", "it is 1, 2, 4"),
-            ("extended_l2=on", "fixed once an image is made"),
-            ("encrypt.state=active", "fixed once it is made"),
-            ("no=1", "the options are compat"),
-            ("compat", "an option is KEY=VALUE"),
+        assert_eq!((amendment, size_bytes, slots), (wanted, Some(1 << 30), SaidOfSlots::default()));
+        let slots = said(&["encrypt.state=active,encrypt.keyslot=3,encrypt.iter-time=10"], Format::Qcow2).slots;
+        let time = Some(Duration::from_millis(10));
+        assert_eq!(slots, SaidOfSlots { is_active: Some(true), slot: Some(3), time });
+        let slots = said(&["state=inactive"], Format::Luks).slots;
+        assert_eq!(slots, SaidOfSlots { is_active: Some(false), ..SaidOfSlots::default() });
+        for (option, format, wanted) in [
+            ("compat=2", Format::Qcow2, "it is 0.10"),
+            ("backing_file=a", Format::Qcow2, "image rebase"),
+            ("refcount_bits=3", Format::Qcow2, "it is 1, 2, 4"),
+            ("extended_l2=on", Format::Qcow2, "fixed once an image is made"),
+            ("encrypt.cipher-alg=aes-128", Format::Qcow2, "fixed once it is made"),
+            ("encrypt.new-secret=s", Format::Qcow2, "--new-key-file FILE"),
+            ("old-secret=s", Format::Luks, "--old-key-file FILE"),
+            ("keyslot=-1", Format::Luks, "it is a number"),
+            ("size=1G", Format::Luks, "fixed once it is made"),
+            ("state=off", Format::Luks, "it is active, inactive"),
+            ("state=active", Format::Qcow2, "the options are compat"),
+            ("no=1", Format::Qcow2, "the options are compat"),
+            ("compat", Format::Qcow2, "an option is KEY=VALUE"),
         ] {
-            let error = parse(&[option.to_owned()]).unwrap_err();
+            let error = parse(&[option.to_owned()], format).unwrap_err();
             assert!(error.is::<UsageError>() && error.to_string().contains(wanted), "{error}");
         }
     }

@@ -48,14 +48,14 @@ fn image(directory: &Path, name: &str, backing: Option<Qcow2Backing>) -> PathBuf
 }
 
 /// What `action` writes to the image.
-fn recorded(path: &Path, action: impl FnOnce()) -> Recorded {
+pub(super) fn recorded(path: &Path, action: impl FnOnce()) -> Recorded {
     let recorder = Recorder::of(&[path]);
     action();
     recorder.end(SECTOR_BYTES)
 }
 
 /// Puts the image back as it was, cuts the power behind each event, and lets `look` see what is there.
-fn at_each_cut(path: &Path, recorded: &Recorded, look: impl Fn(usize)) {
+pub(super) fn at_each_cut(path: &Path, recorded: &Recorded, look: impl Fn(usize)) {
     let events = recorded.recording.event_count();
     assert!(events > 1);
     for seed in 0..OUTCOMES {

@@ -1,0 +1,231 @@
+//! Changing which passphrases open a volume that is there: its header's key slots.
+//!
+//! A power cut leaves a volume that each passphrase opens which shall: a slot is said to be active, by one field, when
+//! all else of it is stable; and what a slot held is overwritten, stably, before it is said to be empty.
+
+use super::header::{HEADER_BYTES, LuksHeader, LuksSlot, Scheme, slot_fields_at};
+use super::key_file::KeyFileError;
+use super::new_volume::{fill_slot, iterations, random};
+use super::unlock::{UnlockError, slots_opened_by, unlock_slot};
+use super::{KeyFile, SECTOR_BYTES};
+use crate::formats::WritableFile;
+use std::io;
+use std::time::Duration;
+
+/// What is to become of a volume's key slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LuksSlotChange {
+    /// One more passphrase opens the volume.
+    Activate {
+        /// It.
+        key: KeyFile,
+        /// In this slot, which is empty; else in the first that is.
+        slot: Option<usize>,
+        /// How long it takes to derive a key from it, here.
+        time: Duration,
+    },
+    /// A slot is emptied, or each that a passphrase opens; of both, the slot if the passphrase opens it.
+    Erase {
+        /// The slot.
+        slot: Option<usize>,
+        /// The passphrase.
+        key: Option<KeyFile>,
+        /// Though nothing opens the volume any more afterwards: its data are lost.
+        may_be_last: bool,
+    },
+}
+
+/// Why key slots were not changed.
+#[derive(Debug)]
+pub(in crate::formats) enum SlotError {
+    /// What is wrong, as it goes on after the volume's name.
+    Refused(String),
+    Key(KeyFileError),
+    /// The header cannot be read or written.
+    System(io::Error),
+}
+
+impl From<KeyFileError> for SlotError {
+    fn from(error: KeyFileError) -> Self {
+        Self::Key(error)
+    }
+}
+
+impl From<io::Error> for SlotError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<UnlockError> for SlotError {
+    fn from(error: UnlockError) -> Self {
+        match error {
+            UnlockError::Unusable(problem) => Self::Refused(problem),
+            UnlockError::Read(error) => Self::System(error),
+        }
+    }
+}
+
+fn refused<T>(problem: impl Into<String>) -> Result<T, SlotError> {
+    Err(SlotError::Refused(problem.into()))
+}
+
+/// Where a volume's header is in a file that is written to, and room for its key slots.
+#[derive(Clone, Copy)]
+pub(in crate::formats) struct HeaderPlace<'a> {
+    pub(in crate::formats) file: &'a WritableFile,
+    pub(in crate::formats) offset_bytes: u64,
+    pub(in crate::formats) length_bytes: u64,
+}
+
+impl HeaderPlace<'_> {
+    fn read(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.read(bytes, self.offset_of(at, bytes.len())?)
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.file.write(bytes, self.offset_of(at, bytes.len())?)
+    }
+
+    fn offset_of(&self, at: u64, length: usize) -> io::Result<u64> {
+        let end = at.checked_add(length as u64).filter(|end| *end <= self.length_bytes);
+        let offset = self.offset_bytes.checked_add(at).filter(|_| end.is_some());
+        offset.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    /// Changes the slots of a volume that `key` opens.
+    ///
+    /// # Errors
+    /// When the header makes no sense, no slot is opened by `key`, or the change is refused. Then nothing has changed.
+    pub(in crate::formats) fn change_slots(&self, key: &KeyFile, change: &LuksSlotChange) -> Result<(), SlotError> {
+        let mut bytes = [0; HEADER_BYTES];
+        self.read(&mut bytes, 0)?;
+        let Some(header) = LuksHeader::parse(&bytes) else { return refused("has no header of LUKS 1") };
+        let scheme = header.scheme().map_err(SlotError::Refused)?;
+        self.check_places(&header, scheme)?;
+        let (_, volume_key) = unlock_slot(&header, key.passphrase()?, |bytes, at| self.read(bytes, at))?;
+        match change {
+            LuksSlotChange::Activate { key, slot, time } => {
+                let index = empty_slot(&header, *slot)?;
+                self.activate(&header, scheme, index, &volume_key, key.passphrase()?, *time)
+            }
+            LuksSlotChange::Erase { slot, key, may_be_last } => {
+                let erased = self.erased_slots(&header, *slot, key.as_ref())?;
+                let is_left = |(index, slot): (usize, &LuksSlot)| slot.is_active && !erased.contains(&index);
+                if !may_be_last && !header.slots.iter().enumerate().any(is_left) {
+                    return refused(
+                        "would be opened by nothing any more, and all of its data be lost: add another passphrase \
+                         first, or --force",
+                    );
+                }
+                erased.into_iter().try_for_each(|index| self.erase(&header, scheme, index))
+            }
+        }
+    }
+
+    /// Each slot has room of its own, behind the header and before the data.
+    fn check_places(&self, header: &LuksHeader, scheme: Scheme) -> Result<(), SlotError> {
+        let end_max = header.payload_offset_bytes.min(self.length_bytes);
+        let mut starts: Vec<_> = header.slots.iter().map(|slot| slot.key_offset_bytes).collect();
+        starts.sort_unstable();
+        let mut end = (HEADER_BYTES as u64).next_multiple_of(SECTOR_BYTES as u64);
+        for start in starts {
+            if start < end {
+                return refused("is damaged: its key slots overlap");
+            }
+            end = start.saturating_add(scheme.material_bytes() as u64);
+        }
+        if end > end_max { refused("is damaged: its key slots reach into its data") } else { Ok(()) }
+    }
+
+    fn activate(
+        &self,
+        header: &LuksHeader,
+        scheme: Scheme,
+        index: usize,
+        volume_key: &[u8],
+        passphrase: &[u8],
+        time: Duration,
+    ) -> Result<(), SlotError> {
+        let mut header = header.clone();
+        let Some(slot) = header.slots.get_mut(index) else { return refused("has no such key slot") };
+        let material = fill_slot(slot, scheme, volume_key, passphrase, iterations(scheme, time))?;
+        slot.is_active = false;
+        let slot = *slot;
+        self.write(&material, slot.key_offset_bytes)?;
+        self.write_slot(&header, index)?;
+        self.file.barrier()?;
+        if let Some(slot) = header.slots.get_mut(index) {
+            slot.is_active = true;
+        }
+        self.write_slot(&header, index)?;
+        Ok(self.file.sync()?)
+    }
+
+    /// The slots that are to be emptied, all of which are active.
+    fn erased_slots(
+        &self,
+        header: &LuksHeader,
+        slot: Option<usize>,
+        key: Option<&KeyFile>,
+    ) -> Result<Vec<usize>, SlotError> {
+        if let Some(index) = slot {
+            check_index(header, index)?;
+            if !header.slots.get(index).is_some_and(|slot| slot.is_active) {
+                return refused(format!("has nothing in its key slot {index}"));
+            }
+        }
+        let Some(key) = key else {
+            return match slot {
+                Some(index) => Ok(vec![index]),
+                None => refused("has several key slots: say which one, or the passphrase that is in it"),
+            };
+        };
+        let opened = slots_opened_by(header, key.passphrase()?, |bytes, at| self.read(bytes, at))?;
+        match slot {
+            Some(index) if opened.contains(&index) => Ok(vec![index]),
+            Some(index) => refused(format!("has another passphrase in its key slot {index} than the old key file has")),
+            None if opened.is_empty() => refused("has no key slot with the passphrase of the old key file"),
+            None => Ok(opened),
+        }
+    }
+
+    fn erase(&self, header: &LuksHeader, scheme: Scheme, index: usize) -> Result<(), SlotError> {
+        let mut header = header.clone();
+        let Some(slot) = header.slots.get_mut(index) else { return refused("has no such key slot") };
+        self.write(&random(scheme.material_bytes())?, slot.key_offset_bytes)?;
+        self.file.barrier()?;
+        *slot = LuksSlot { is_active: false, iterations: 0, salt: Default::default(), ..*slot };
+        self.write_slot(&header, index)?;
+        Ok(self.file.sync()?)
+    }
+
+    /// Writes what the header says of one slot.
+    fn write_slot(&self, header: &LuksHeader, index: usize) -> io::Result<()> {
+        let fields = slot_fields_at(index);
+        match header.to_bytes().get(fields.clone()) {
+            Some(bytes) => self.write(bytes, fields.start as u64),
+            None => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+}
+
+fn check_index(header: &LuksHeader, index: usize) -> Result<(), SlotError> {
+    let last = header.slots.len().saturating_sub(1);
+    if index > last { refused(format!("has no key slot {index}: they are 0 to {last}")) } else { Ok(()) }
+}
+
+/// The slot that a new passphrase gets.
+fn empty_slot(header: &LuksHeader, slot: Option<usize>) -> Result<usize, SlotError> {
+    let Some(index) = slot else {
+        let found = header.slots.iter().position(|slot| !slot.is_active);
+        return found.map_or_else(|| refused("has a passphrase in each of its key slots: empty one first"), Ok);
+    };
+    check_index(header, index)?;
+    match header.slots.get(index) {
+        Some(slot) if slot.is_active => {
+            refused(format!("has a passphrase in its key slot {index}: empty it first, or take another one"))
+        }
+        _ => Ok(index),
+    }
+}
