@@ -10,10 +10,12 @@
 mod allowed_directories;
 mod atomic_change;
 mod block_map;
+mod chain_files;
 mod compression;
 mod error;
 mod file_format;
 mod fold;
+mod image_chain;
 mod inbox;
 mod inflate;
 mod l2_cache;
@@ -41,15 +43,18 @@ pub use compression::{Compression, StartUnpacker, UnpackedDisk, Unpacker};
 pub use error::ImageError;
 pub use file_format::FileFormat;
 pub(crate) use fold::fold;
-pub use luks::{KeyFile, KeyFileError, LuksDisk, LuksHeader, LuksOptions, LuksSlot, LuksSlotChange, NewLuks};
+pub use image_chain::{ChainImage, image_chain};
+pub use luks::{
+    ChainKeys, KeyFile, KeyFileError, LuksDisk, LuksHeader, LuksOptions, LuksSlot, LuksSlotChange, NewLuks,
+};
 pub use ova::{Digest as OvaDigest, Ova, OvaDisk};
 pub use preallocation::Preallocation;
 pub(crate) use qcow2::create_delta;
-pub use qcow2::{ChainImage, Qcow2Bitmap, Qcow2BitmapAction, Qcow2Encryption, Qcow2Info, Qcow2Snapshot, image_chain};
 pub use qcow2::{CheckReport, Qcow2Check, Qcow2Commit, Qcow2Rebase, Repair, write_differences};
 pub use qcow2::{
     Qcow2Amendment, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, Qcow2Writer,
 };
+pub use qcow2::{Qcow2Bitmap, Qcow2BitmapAction, Qcow2Encryption, Qcow2Info, Qcow2Snapshot};
 pub use qcow2::{Qcow2Mapping, Qcow2MappingKind};
 pub use vmdk::{VmdkDisk, VmdkExtent, VmdkInfo};
 

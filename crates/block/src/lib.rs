@@ -196,10 +196,10 @@ pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers, RING_REG
 pub use file_identity::FileIdentity;
 pub use formats::{
     AllowedDirectories, AtomicChange, BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapInfo,
-    BlockMapWriter, ChainImage, CheckReport, Compression, FileFormat, ForeignJournal, FoundJournal, ImageError,
-    KeyFile, KeyFileError, LuksDisk, LuksHeader, LuksOptions, LuksSlot, LuksSlotChange, NewLuks, Ova, OvaDigest,
-    OvaDisk, Preallocation, Qcow2Amendment, Qcow2Backing, Qcow2Bitmap, Qcow2BitmapAction, Qcow2Check, Qcow2Commit,
-    Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Encryption, Qcow2Features, Qcow2Info, Qcow2Mapping,
+    BlockMapWriter, ChainImage, ChainKeys, CheckReport, Compression, FileFormat, ForeignJournal, FoundJournal,
+    ImageError, KeyFile, KeyFileError, LuksDisk, LuksHeader, LuksOptions, LuksSlot, LuksSlotChange, NewLuks, Ova,
+    OvaDigest, OvaDisk, Preallocation, Qcow2Amendment, Qcow2Backing, Qcow2Bitmap, Qcow2BitmapAction, Qcow2Check,
+    Qcow2Commit, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Encryption, Qcow2Features, Qcow2Info, Qcow2Mapping,
     Qcow2MappingKind, Qcow2Rebase, Qcow2Snapshot, Qcow2Writer, Repair, StartUnpacker, UnfinishedChange, UnpackedDisk,
     Unpacker, VmdkAdapter, VmdkCreateOptions, VmdkDisk, VmdkExtent, VmdkInfo, VmdkStreamWriter, image_chain,
     write_differences,

@@ -6,6 +6,8 @@ mod amend;
 mod bitmaps;
 #[path = "image_files/blocks.rs"]
 mod blocks;
+#[path = "image_files/chains.rs"]
+mod chains;
 #[path = "image_files/compressed.rs"]
 mod compressed;
 #[path = "image_files/data_files.rs"]

@@ -1,21 +1,22 @@
 //! The gate through which every reference out of an image is opened.
 
-use super::{FoundJournal, ImageError, KeyFile};
+use super::{ChainKeys, FoundJournal, ImageError, KeyFile};
 use crate::{FileDisk, FileDiskError, FileIdentity, FileOptions, OpenedFile};
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 /// Directories whose files an image may refer to: what `--allow-dir` names. An image's author otherwise decides which
-/// of the host's files a guest reads and writes. And the key that it may be opened by.
+/// of the host's files a guest reads and writes. And the keys that it and those may be opened by.
 #[derive(Debug, Default)]
 pub struct AllowedDirectories {
     /// Each with its path, symbolic links resolved.
     directories: Vec<(PathBuf, OwnedFd)>,
-    /// The passphrase of the images that are encrypted.
-    key: Option<KeyFile>,
+    /// The passphrases of the images that are encrypted.
+    keys: ChainKeys,
 }
 
 impl AllowedDirectories {
@@ -42,18 +43,24 @@ impl AllowedDirectories {
                 source,
             })
         });
-        Ok(Self { directories: directories.collect::<Result<_, _>>()?, key: None })
+        Ok(Self { directories: directories.collect::<Result<_, _>>()?, keys: ChainKeys::default() })
     }
 
     /// The same, and what opens an image and those behind it that are encrypted.
     #[must_use]
     pub fn with_key(self, key: Option<KeyFile>) -> Self {
-        Self { key, ..self }
+        self.with_keys(ChainKeys::new(key, BTreeMap::new()))
+    }
+
+    /// The same, by the key of each.
+    #[must_use]
+    pub fn with_keys(self, keys: ChainKeys) -> Self {
+        Self { keys, ..self }
     }
 
     /// What opens those that are encrypted.
-    pub(super) fn key(&self) -> Option<&KeyFile> {
-        self.key.as_ref()
+    pub(super) fn keys(&self) -> &ChainKeys {
+        &self.keys
     }
 
     /// Their paths, symbolic links resolved.

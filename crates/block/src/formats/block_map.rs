@@ -38,9 +38,11 @@ mod writer;
 
 pub(super) use vmdk::describe as vmdk_description;
 
+use super::chain_files::ChainFiles;
 use super::{AllowedDirectories, CheckReport, ImageError, Qcow2Mapping};
 use crate::{Disk, Extent, FileDisk, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
 use chain::Opened;
+pub(super) use chain::open_behind as open_behind_block_map;
 pub(super) use image_file::ImageFile;
 use queue::BlockMapSplit;
 use std::fs::File;
@@ -97,6 +99,21 @@ pub struct BlockMapDisk {
 }
 
 impl BlockMapFormat {
+    /// Every one.
+    pub(super) const ALL: [Self; 6] = [Self::Vdi, Self::Vhd, Self::Vhdx, Self::Qed, Self::Parallels, Self::Vmdk];
+
+    /// Its word: qemu-img's.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Vdi => "vdi",
+            Self::Vhd => "vpc",
+            Self::Vhdx => "vhdx",
+            Self::Qed => "qed",
+            Self::Parallels => "parallels",
+            Self::Vmdk => "vmdk",
+        }
+    }
+
     /// What people call it.
     pub fn name(self) -> &'static str {
         match self {
@@ -158,7 +175,22 @@ impl BlockMapDisk {
         options: &FileOptions,
         allowed: &AllowedDirectories,
     ) -> Result<Self, ImageError> {
-        let (image, to_change) = chain::open_in(file, path, format, options, allowed)?;
+        Self::open_behind(file, path, format, options, allowed, &mut ChainFiles::default())
+    }
+
+    /// The same of an image that is behind others, whose files are known.
+    ///
+    /// # Errors
+    /// As [`BlockMapDisk::open`].
+    pub(super) fn open_behind(
+        file: File,
+        path: &Path,
+        format: BlockMapFormat,
+        options: &FileOptions,
+        allowed: &AllowedDirectories,
+        files: &mut ChainFiles,
+    ) -> Result<Self, ImageError> {
+        let (image, to_change) = chain::open_in(file, path, format, options, allowed, files)?;
         Self::of(image, to_change, path)
     }
 

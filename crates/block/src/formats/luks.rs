@@ -9,6 +9,7 @@
 //! Passphrases are in memory that is not swapped out and in no core ([`KeyFile`]). What they open, the volume's key, is
 //! in ordinary memory. All are wiped when they are not needed any more.
 
+mod chain_keys;
 mod cipher;
 mod disk;
 mod encrypted_disk;
@@ -22,6 +23,7 @@ mod secret;
 mod stripes;
 mod unlock;
 
+pub use chain_keys::ChainKeys;
 pub(super) use cipher::{SECTOR_BYTES, SectorCipher};
 pub use disk::LuksDisk;
 pub(super) use disk::{NO_KEY, change_slots, open_key};

@@ -54,6 +54,7 @@ mod version_2;
 mod worker;
 mod writer;
 
+use super::chain_files::ChainFiles;
 use super::preallocation::Preallocation;
 use super::{AllowedDirectories, ImageError, KeyFile, LuksSlotChange, l2_cache};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
@@ -66,7 +67,7 @@ pub use create::{Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Features}
 use encryption::DataCipher;
 pub use encryption::Qcow2Encryption;
 pub(super) use image_file::ImageFile as WritableFile;
-pub use info::{ChainImage, Qcow2Bitmap, Qcow2Info, image_chain};
+pub use info::{Qcow2Bitmap, Qcow2Info};
 pub use internal_bitmaps::Qcow2BitmapAction;
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
 use queue::Qcow2Split;
@@ -76,14 +77,15 @@ pub use snapshots::Qcow2Snapshot;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 #[cfg(test)]
 pub(super) use tests::recorded_file::{Recorded, Recorder};
 use worker::Worker;
 pub use writer::Qcow2Writer;
 
-/// A disk in a qcow2 image, versions 2 and 3, with backing files (raw or qcow2) and external data files.
+/// A disk in a qcow2 image, versions 2 and 3, with backing files, in whatever format can be read here, and external
+/// data files.
 ///
 /// Refused, with a sentence that says what to do: images that are encrypted by another key than that of `allowed`, are
 /// marked corrupt, or need what is not known here. One that is marked dirty is repaired before it is opened to be
@@ -155,6 +157,20 @@ impl Qcow2Disk {
         Self::on(chain::open_new(file, data_file, path, options, allowed)?.unlocked()?, path)
     }
 
+    /// The same of an image that is behind others, whose files are known.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::open`].
+    pub(super) fn open_behind(
+        file: File,
+        path: &Path,
+        options: &FileOptions,
+        allowed: &AllowedDirectories,
+        files: &mut ChainFiles,
+    ) -> Result<Self, ImageError> {
+        Self::on(chain::open_behind(file, path, options, allowed, files)?.unlocked()?, path)
+    }
+
     /// Opens the image in `file` to see where its data lie ([`Qcow2Disk::map`]), for reading only: what is encrypted
     /// cannot be read without a key, and takes none for that.
     ///
@@ -223,26 +239,37 @@ impl Qcow2Disk {
         self.worker.image().permissions
     }
 
-    /// Whether any image of the chain is encrypted.
-    pub fn is_encrypted(&self) -> bool {
-        self.ciphers().any(|cipher| !cipher.is_none())
+    /// The images of the chain that are encrypted, by how many are in front of them.
+    pub(crate) fn encrypted(&self) -> &[usize] {
+        &self.worker.image().encrypted
     }
 
     /// Whether one is so in a way that does not hide its data well.
     pub(crate) fn is_weakly_encrypted(&self) -> bool {
-        self.ciphers().any(|cipher| matches!(cipher, DataCipher::OnDisk(_)))
+        let ciphers = self.worker.image().below.iter().filter_map(|below| Some(below.file.as_ref()?.cipher()));
+        { ciphers }.any(|cipher| matches!(cipher, DataCipher::OnDisk(_)))
     }
 
-    fn ciphers(&self) -> impl Iterator<Item = &DataCipher> {
-        self.worker.image().below.iter().filter_map(|below| Some(below.file.as_ref()?.cipher()))
-    }
-
-    /// What there is at the beginning of `range`, and for how long at most.
+    /// What there is at the beginning of `range`, and for how long at most; and which of [`Qcow2Disk::files`] has it,
+    /// if one has.
     ///
     /// # Errors
     /// When the image cannot be read, or the range is empty or reaches outside the disk.
-    pub fn map(&self, range: Range<u64>) -> io::Result<Qcow2Mapping> {
+    pub fn map(&self, range: Range<u64>) -> io::Result<(Qcow2Mapping, Option<usize>)> {
         map::map(self.worker.image(), range)
+    }
+
+    /// The files that its bytes are in, the image's own first. Of an image with an external data file, its own stands
+    /// for both.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let image = self.worker.image();
+        let mapped = image.mapped_base.iter().flat_map(|base| base.files());
+        image.paths.iter().map(PathBuf::as_path).chain(mapped)
+    }
+
+    /// What is worth saying though it is opened, each in a sentence.
+    pub(crate) fn notes(&self) -> &[String] {
+        self.worker.image().mapped_base.as_ref().map_or(&[], |base| base.notes())
     }
 
     /// Opens a delta, in `file`, on a disk that is open already: whatever is not in the delta is read from there.

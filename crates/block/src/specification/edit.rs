@@ -3,7 +3,7 @@
 
 use super::kinds::{Backend, FileSpecification, OfSize, io_buffer};
 use super::{Delta, DiskSpecification, Format, SaidFormat, SessionSpecification, SpecificationError, settings};
-use crate::KeyFile;
+use crate::{ChainKeys, KeyFile};
 use std::path::{Path, PathBuf};
 
 impl DiskSpecification {
@@ -28,7 +28,7 @@ impl DiskSpecification {
         let mut alone = Self::of_file(&file.path);
         if let Backend::File(bare) = &mut alone.backend {
             (bare.format, bare.compression, bare.lock) = (file.format, None, file.lock);
-            bare.key_file.clone_from(&file.key_file);
+            bare.keys.clone_from(&file.keys);
         }
         (*self == alone).then_some(&*file.path)
     }
@@ -36,9 +36,26 @@ impl DiskSpecification {
     /// What opens its image, if that is encrypted.
     pub fn key_file(&self) -> Option<&KeyFile> {
         match &self.backend {
-            Backend::File(file) => file.key_file.as_ref(),
+            Backend::File(file) => file.keys.own(),
             _ => None,
         }
+    }
+
+    /// The same, and what opens those behind it.
+    pub fn keys(&self) -> ChainKeys {
+        match &self.backend {
+            Backend::File(file) => file.keys.clone(),
+            _ => ChainKeys::default(),
+        }
+    }
+
+    /// The same disk, opened by this key.
+    #[must_use]
+    pub fn with_key_file(mut self, key: Option<KeyFile>) -> Self {
+        if let Backend::File(file) = &mut self.backend {
+            file.keys = ChainKeys::new(key, file.keys.behind().clone());
+        }
+        self
     }
 
     /// The same disk, in this format.

@@ -41,12 +41,7 @@ impl Format {
             Self::Raw => "raw",
             Self::Qcow2 => "qcow2",
             Self::Luks => "luks",
-            Self::BlockMap(BlockMapFormat::Vmdk) => "vmdk",
-            Self::BlockMap(BlockMapFormat::Vdi) => "vdi",
-            Self::BlockMap(BlockMapFormat::Vhd) => "vpc",
-            Self::BlockMap(BlockMapFormat::Vhdx) => "vhdx",
-            Self::BlockMap(BlockMapFormat::Qed) => "qed",
-            Self::BlockMap(BlockMapFormat::Parallels) => "parallels",
+            Self::BlockMap(format) => format.word(),
             Self::Ova => "ova",
         }
     }

@@ -56,7 +56,7 @@ impl<'s> Settings<'s> {
         let mut settings = Self { specification, found: Vec::new() };
         for part in parts {
             let setting = settings.setting(keys, part)?;
-            if settings.get(setting.key.name).is_some() {
+            if !setting.key.may_repeat() && settings.get(setting.key.name).is_some() {
                 return Err(settings.wrong(setting.key_span, keys.refused(setting.key.name)));
             }
             settings.found.push(setting);
@@ -113,6 +113,18 @@ impl<'s> Settings<'s> {
         parse(&setting.value)
             .map(Some)
             .map_err(|message| self.wrong(setting.value_span.clone(), format!("{name}: {message}")))
+    }
+
+    /// Reads each value of a key that may be there more than once; a complaint points at the value.
+    pub(super) fn each(
+        &self,
+        name: &str,
+        mut parse: impl FnMut(&str) -> Result<(), String>,
+    ) -> Result<(), SpecificationError> {
+        self.found.iter().filter(|setting| setting.key.name == name).try_for_each(|setting| {
+            parse(&setting.value)
+                .map_err(|message| self.wrong(setting.value_span.clone(), format!("{name}: {message}")))
+        })
     }
 
     /// Keys that are each right and make no sense together.

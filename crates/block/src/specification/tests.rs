@@ -77,7 +77,7 @@ fn a_specification_is_written_as_short_as_it_can_be() {
 fn an_error_shows_the_place() {
     assert_eq!(
         complaint("disk.img,ro,fromat=raw").to_string(),
-        "there is no key 'fromat'; did you mean 'format'? a file takes format, snapshot-name, key-file, disk, ro, direct, engine, cache, block-size, \
+        "there is no key 'fromat'; did you mean 'format'? a file takes format, snapshot-name, key-file, backing-key-file, disk, ro, direct, engine, cache, block-size, \
          partition, table, overlay, snapshot, iops, bps, burst, latency, faults\n  \
          disk.img,ro,fromat=raw\n              ^^^^^^"
     );
@@ -145,7 +145,7 @@ fn what_makes_no_sense_is_refused_where_it_stands() {
         ("null:1G,partition=1", "partition", "is not for a null: disk"),
         ("a,b.img", "b.img", "a comma that belongs to the path is written twice"),
         ("a,snapshto", "snapshto", "did you mean 'snapshot'"),
-        ("a,ROO", "ROO", "a file takes format, snapshot-name, key-file, disk, ro"),
+        ("a,ROO", "ROO", "a file takes format, snapshot-name, key-file, backing-key-file, disk, ro"),
         ("a.ova,disk=0", "0", "not the number of a disk, from 1"),
         ("a,r,,o", "r,,o", "there is no key 'r,o'"),
         ("a,faults=error:1+eror:1", "eror:1", "faults: 'eror' is not a fault"),

@@ -49,7 +49,8 @@ pub(super) fn open(
     }
     let refused = [
         ("snapshot-name=", named.snapshot_name.is_some()),
-        ("key-file=", named.key_file.is_some()),
+        ("key-file=", named.keys.own().is_some()),
+        ("backing-key-file=", !named.keys.behind().is_empty()),
         ("disk=", named.disk_number.is_some()),
         ("block-size=", named.logical_block_bytes.is_some_and(|bytes| bytes != 512)),
     ];

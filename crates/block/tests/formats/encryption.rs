@@ -306,7 +306,10 @@ fn a_chain_is_opened_by_one_key() {
     }
     let without = AllowedDirectories::new(&[directory.path("")]).unwrap();
     let error = Qcow2Disk::open(&middle, &FileOptions::default(), &without).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("{} is encrypted", base.display())) && error.contains(",key-file="), "{error}");
+    assert!(
+        error.starts_with(&format!("{} is encrypted", base.display())) && error.contains(",backing-key-file=1:FILE"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod atomic;
 mod bitmaps;
 mod block_map;
+mod chains;
 mod check;
 mod encryption;
 mod killed;

@@ -193,10 +193,10 @@ fn chains_that_never_end_are_refused() {
 #[test]
 fn a_backing_format_that_is_unknown_is_named() {
     let (_directory, path) = directory();
-    qemu_img(&["create", "-q", "-f", "vmdk", text(&path("base")), "1M"]);
+    qemu_img(&["create", "-q", "-f", "qcow", text(&path("base")), "1M"]);
     let top = path("top.qcow2");
-    qemu_img(&["create", "-q", "-f", "qcow2", "-b", "base", "-F", "vmdk", text(&top), "1M"]);
-    assert!(refusal(&top, &read_only()).contains("a backing file in the format \"vmdk\"; raw and qcow2 are supported"));
+    qemu_img(&["create", "-q", "-f", "qcow2", "-b", "base", "-F", "qcow", text(&top), "1M"]);
+    assert!(refusal(&top, &read_only()).contains("a backing file in the format \"qcow\", which is not supported"));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn impossible_images_are_not_created() {
     let (_directory, path) = directory();
     let image = path("image.qcow2");
     let good = Qcow2CreateOptions::new(1 << 20);
-    let backing = Some(Qcow2Backing { name: "base".into(), format: "vmdk".into() });
+    let backing = Some(Qcow2Backing { name: "base".into(), format: "dmg".into() });
     for options in [
         Qcow2CreateOptions { cluster_bytes: 256, ..good.clone() },
         Qcow2CreateOptions { cluster_bytes: 96 << 10, ..good.clone() },

@@ -130,7 +130,8 @@ pub fn tell_of_name(path: &Path, format: Format) {
 pub fn parse_file(text: &str, format: Option<Format>) -> Result<ImageFile> {
     file_alone(text, format, || {
         format!(
-            "'{text}': it is the image's file that is worked on: a file name, and format=FORMAT and key-file=FILE at most"
+            "'{text}': it is the image's file that is worked on: a file name, and format=FORMAT, key-file=FILE and \
+             backing-key-file=FILE at most"
         )
     })
 }

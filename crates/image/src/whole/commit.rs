@@ -3,7 +3,7 @@
 use super::Told;
 use crate::Watch;
 use crate::error::{Context, Result};
-use blockyard_block::{AllowedDirectories, KeyFile, OpenedFile, Qcow2Commit};
+use blockyard_block::{AllowedDirectories, ChainKeys, OpenedFile, Qcow2Commit};
 use std::path::{Path, PathBuf};
 
 /// A commit, with all its files open and locked.
@@ -23,7 +23,7 @@ pub struct Committed {
 
 impl Commit {
     /// Of the qcow2 image called `name`, which is open for writing and locked, into its backing file, or the one of its
-    /// chain that `base` names. They lie in `allow_dirs`; `key` opens those that are encrypted.
+    /// chain that `base` names. They lie in `allow_dirs`; `keys` open those that are encrypted.
     ///
     /// # Errors
     /// When there is no such backing file, or one of the files cannot be had.
@@ -32,9 +32,9 @@ impl Commit {
         image: OpenedFile,
         base: Option<&Path>,
         allow_dirs: &[PathBuf],
-        key: Option<&KeyFile>,
+        keys: ChainKeys,
     ) -> Result<Self> {
-        let allowed = AllowedDirectories::new(allow_dirs)?.with_key(key.cloned());
+        let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys);
         let commit = Qcow2Commit::open(image, base, &allowed).with_context(|| cannot_commit(name))?;
         Ok(Self { name: name.to_owned(), commit })
     }

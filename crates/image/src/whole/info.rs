@@ -140,11 +140,17 @@ impl Look {
         with_chain: bool,
         allow_dirs: &[PathBuf],
     ) -> Result<Known> {
-        let mut behind = match self.file().filter(|_| self.qcow2.is_some() && with_chain) {
-            Some(image) => image_chain(image, &AllowedDirectories::new(allow_dirs)?)?,
+        let is_image = self.qcow2.is_some() || self.vmdk.is_some() || self.block_map.is_some();
+        let mut behind = match self.file().filter(|_| is_image && with_chain) {
+            Some(image) => image_chain(image, self.format, &AllowedDirectories::new(allow_dirs)?)?,
             None => Vec::new(),
         };
         behind.drain(..behind.len().min(1));
+        for image in &mut behind {
+            if let (Some(info), Ok(_)) = (&image.vmdk, &opened) {
+                image.allocated_bytes += extents_bytes(&image.path, info);
+            }
+        }
         let Self { named, file, format, qcow2, vmdk, block_map, ova_disks, users } = self;
         let metadata = file.as_ref().map(|(_, metadata)| metadata);
         let said_bytes = qcow2.as_ref().map(|info| info.size_bytes);
@@ -158,7 +164,7 @@ impl Look {
             (None, Err(_)) => None,
         };
         let path = named.path().filter(|_| file.is_some());
-        // Those of a VMDK that may be looked at: who opened it saw to that.
+        // Those of a VMDK that may be looked at: who opened it saw to that, as of those behind it.
         let extents_bytes = match (path, &vmdk, &opened) {
             (Some(path), Some(info), Ok(_)) => extents_bytes(path, info),
             _ => 0,

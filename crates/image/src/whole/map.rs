@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use blockyard_block::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, Disk, ExtentKind, FileOptions, OpenedFile, Ova, Qcow2Disk,
-    Qcow2Mapping, Qcow2MappingKind, image_chain,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, ChainKeys, Disk, ExtentKind, FileOptions, OpenedFile, Ova,
+    Qcow2Disk, Qcow2Mapping, Qcow2MappingKind,
 };
 use std::io;
 use std::num::NonZeroU32;
@@ -47,14 +47,14 @@ pub struct MapEntry {
 }
 
 impl Map {
-    /// Of a qcow2 image, with those that are behind it.
+    /// Of a qcow2 image, with those that are behind it, some of which `keys` may have to open.
     ///
     /// # Errors
     /// When it or one of those cannot be opened.
-    pub fn of_qcow2(image: &OpenedFile, allow_dirs: &[PathBuf]) -> Result<Self> {
-        let allowed = AllowedDirectories::new(allow_dirs)?;
+    pub fn of_qcow2(image: &OpenedFile, allow_dirs: &[PathBuf], keys: ChainKeys) -> Result<Self> {
+        let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys);
         let disk = Qcow2Disk::open_to_map(image.file().try_clone()?, image.path(), &allowed)?;
-        let files = image_chain(image, &allowed)?.iter().map(|image| image.path.display().to_string()).collect();
+        let files = disk.files().map(|path| path.display().to_string()).collect();
         Ok(Self { disk: MappedDisk::Qcow2(disk), files })
     }
 
@@ -129,7 +129,7 @@ impl Map {
     fn entry(&self, range: Range<u64>) -> io::Result<MapEntry> {
         let start_bytes = range.start;
         let (mapping, is_image) = match &self.disk {
-            MappedDisk::Qcow2(disk) => ((disk.map(range)?, None), true),
+            MappedDisk::Qcow2(disk) => (disk.map(range)?, true),
             MappedDisk::BlockMap(disk) => (disk.map(range)?, true),
             MappedDisk::Other(disk) => ((plain(&**disk, range)?, None), false),
         };
@@ -144,8 +144,7 @@ impl Map {
             has_data: false,
             is_compressed: false,
             offset_bytes: None,
-            // Of other images than those that are in several files, each depth is one.
-            file: file.unwrap_or(depth),
+            file: file.unwrap_or_default(),
         };
         Ok(match kind {
             Qcow2MappingKind::Data { offset_bytes } => {

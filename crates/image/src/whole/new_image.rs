@@ -5,9 +5,9 @@ use crate::Watch;
 use crate::error::{Context, Error, Result};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
-    AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, Disk, Engine, FileDisk, FileOptions,
-    LuksDisk, NewLuks, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features,
-    ReplacementFile, VmdkCreateOptions, VmdkStreamWriter, directory_of, shown,
+    AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, ChainKeys, Disk, Engine, FileDisk,
+    FileOptions, KeyFile, LuksDisk, NewLuks, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk,
+    Qcow2Features, ReplacementFile, VmdkCreateOptions, VmdkStreamWriter, directory_of, shown,
 };
 use std::fs::File;
 use std::ops::Range;
@@ -48,6 +48,8 @@ pub struct NewImage {
     pub preallocation: Preallocation,
     /// What shows where the image holds nothing.
     pub backing: Option<Qcow2Backing>,
+    /// What opens that, if it is encrypted.
+    pub backing_key: Option<KeyFile>,
     /// Where the data of a qcow2 image are, if not in it.
     pub data_file: Option<Qcow2DataFile>,
     /// How its data are encrypted, if they are.
@@ -68,6 +70,7 @@ impl NewImage {
             features: Qcow2Features::default(),
             preallocation: Preallocation::Off,
             backing: None,
+            backing_key: None,
             data_file: None,
             encryption: None,
         }
@@ -235,7 +238,8 @@ impl NewImage {
         let handle = |file: &ReplacementFile| file.file().try_clone().context("cannot duplicate a file descriptor");
         let data_file = file.companion().map(handle).transpose()?;
         let key = self.encryption.as_ref().map(|encryption| encryption.key.clone());
-        let allowed = AllowedDirectories::new(allow_dirs)?.with_key(key);
+        let behind = self.backing_key.iter().map(|key| (1, key.clone())).collect();
+        let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(ChainKeys::new(key, behind));
         // What it refers to starts from the directory: the name itself is not there yet.
         let directory = directory_of(&self.path).canonicalize().context("cannot find the image's directory")?;
         let name = self.path.file_name().map_or_else(PathBuf::new, PathBuf::from);

@@ -4,7 +4,7 @@ use super::{Told, named_from};
 use crate::Watch;
 use crate::error::{Context, Result, refuse};
 use blockyard_block::{
-    AllowedDirectories, Disk, KeyFile, OpenedFile, Qcow2Backing, Qcow2Disk, Qcow2Rebase, same_file, write_differences,
+    AllowedDirectories, ChainKeys, Disk, OpenedFile, Qcow2Backing, Qcow2Disk, Qcow2Rebase, same_file, write_differences,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Rebase {
     }
 
     /// What has to be written to the image so that it shows the same with `behind` as the disk that is behind it. What
-    /// is behind it now lies in `allow_dirs`; `key` opens what is encrypted of these. `None`: nothing, as there is
+    /// is behind it now lies in `allow_dirs`; `keys` open what is encrypted of these. `None`: nothing, as there is
     /// nothing behind it before or after.
     ///
     /// # Errors
@@ -53,9 +53,9 @@ impl Rebase {
         &self,
         behind: Option<Arc<dyn Disk>>,
         allow_dirs: &[PathBuf],
-        key: Option<&KeyFile>,
+        keys: ChainKeys,
     ) -> Result<Option<Keeping<'_>>> {
-        let allowed = AllowedDirectories::new(allow_dirs)?.with_key(key.cloned());
+        let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys);
         let top = self.rebase.disk(&allowed).with_context(|| cannot_rebase(&self.name))?;
         Ok((behind.is_some() || top.has_backing()).then_some(Keeping { name: &self.name, top, behind }))
     }

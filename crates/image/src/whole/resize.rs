@@ -6,7 +6,7 @@ use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::size::set_length;
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    AllowedDirectories, BlockMapFormat, KeyFile, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown,
+    AllowedDirectories, BlockMapFormat, ChainKeys, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown,
 };
 use rustix::fs::{FallocateFlags, fallocate};
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub struct Resize<'a> {
     format: Format,
     sizes: Range<u64>,
     preallocation: Preallocation,
-    key: Option<KeyFile>,
+    keys: ChainKeys,
 }
 
 impl<'a> Resize<'a> {
@@ -71,13 +71,13 @@ impl<'a> Resize<'a> {
         if new_bytes < old_bytes && preallocation != Preallocation::Off {
             return Err(Error::usage(format!("{} is for a disk that becomes larger", Remedy::Preallocation)));
         }
-        Ok(Self { file, format, sizes: old_bytes..new_bytes, preallocation, key: None })
+        Ok(Self { file, format, sizes: old_bytes..new_bytes, preallocation, keys: ChainKeys::default() })
     }
 
     /// The same of an encrypted image, whose data may have to be changed.
     #[must_use]
-    pub fn with_key(self, key: Option<KeyFile>) -> Self {
-        Self { key, ..self }
+    pub fn with_keys(self, keys: ChainKeys) -> Self {
+        Self { keys, ..self }
     }
 
     /// The new size.
@@ -91,11 +91,11 @@ impl<'a> Resize<'a> {
     /// # Errors
     /// When the image cannot be written: then it is as large as before.
     pub fn run(&self, allow_dirs: &[PathBuf], watch: &dyn Watch) -> Result<()> {
-        let Self { file, format, ref sizes, preallocation, ref key } = *self;
+        let Self { file, format, ref sizes, preallocation, ref keys } = *self;
         match format {
             Format::Raw => self.resize_raw(watch),
             Format::Qcow2 => {
-                let allowed = AllowedDirectories::new(allow_dirs)?.with_key(key.clone());
+                let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys.clone());
                 Ok(Qcow2Disk::resize(file, sizes.end, preallocation, &allowed)?)
             }
             Format::Luks | Format::BlockMap(BlockMapFormat::Vmdk) => {

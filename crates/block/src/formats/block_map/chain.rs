@@ -11,20 +11,17 @@ use super::parent_name::ParentNames;
 use super::vmdk::{ContentId, UncheckedTables};
 use super::worker::ToChange;
 use super::{BlockMapFormat, BlockMapInfo, unusable};
+use crate::formats::chain_files::{ChainFiles, ChainFormat};
 use crate::formats::vmdk::FILES_MAX;
 use crate::formats::vmdk::descriptor::ExtentLine;
 use crate::formats::{AllowedDirectories, FileFormat, ImageError, Qcow2Disk, WritableFile, demand};
-use crate::{Disk, FileDisk, FileIdentity, FileOptions, Geometry, SEGMENTS_MAX, shown};
+use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shown};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Most files of a chain.
-const CHAIN_MAX: usize = 32;
 
 /// The unit of the page cache.
 const PAGE_BYTES: u64 = 4096;
@@ -87,12 +84,128 @@ impl Behind {
             Self::Backing(backing) => Some(backing.name.clone()),
         }
     }
+
+    /// Opens what is behind the image at `path`, which is in this format; and the format of that.
+    ///
+    /// # Errors
+    /// When it cannot be had, is not allowed, or is not what the image is a difference from.
+    fn open(
+        &self,
+        path: &Path,
+        format: BlockMapFormat,
+        allowed: &AllowedDirectories,
+    ) -> Result<Option<(File, PathBuf, ChainFormat)>, ImageError> {
+        Ok(match self {
+            Self::Nothing => None,
+            Self::Parent(parent) => {
+                let (file, path) = parent.find(path, format, allowed)?;
+                Some((file, path, ChainFormat::BlockMap(format)))
+            }
+            Self::Backing(backing) => Some(backing.open(path, format, allowed)?),
+        })
+    }
+}
+
+impl Backing {
+    /// Where an image does not say that it is raw, it was something else when that was written; what, is believed if
+    /// the file's name and its contents say the same. A raw disk whose guest writes an image's header to it stays
+    /// refused.
+    fn open(
+        &self,
+        path: &Path,
+        format: BlockMapFormat,
+        allowed: &AllowedDirectories,
+    ) -> Result<(File, PathBuf, ChainFormat), ImageError> {
+        let (file, base_path) = allowed.open(path, &self.name, false)?;
+        if self.is_raw {
+            return Ok((file, base_path, ChainFormat::Raw));
+        }
+        let named = FileFormat::of_name(&base_path);
+        let is_what_it_is_called = FileFormat::of_file(&file).is_some_and(|found| found == named);
+        let called = named.filter(|_| is_what_it_is_called).and_then(|named| ChainFormat::of_word(named.word));
+        match called {
+            Some(found) if found == ChainFormat::Qcow2 || found == ChainFormat::BlockMap(format) => {
+                Ok((file, base_path, found))
+            }
+            _ => {
+                let problem = format!(
+                    "has the backing file {:?}, but does not say that it is raw, and it is no qcow2 or QED image by both \
+                     its name and its contents",
+                    self.name
+                );
+                Err(unusable(path, problem))
+            }
+        }
+    }
+}
+
+impl Parent {
+    /// Finds it, of the image at `path`.
+    fn find(
+        &self,
+        path: &Path,
+        format: BlockMapFormat,
+        allowed: &AllowedDirectories,
+    ) -> Result<(File, PathBuf), ImageError> {
+        let (mut another, mut refused) = (None, None);
+        for name in self.names.candidates(allowed) {
+            let found = allowed.find(path, &name).and_then(|found| found.open(false, None));
+            let (file, path) = match found {
+                Ok(found) => found,
+                Err(ImageError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    refused.get_or_insert(error);
+                    continue;
+                }
+            };
+            match identity(&file, &path, format) {
+                Ok(identity) if self.ids.contains(&identity) => return Ok((file, path)),
+                Ok(_) => another = another.or(Some(path)),
+                Err(error) => {
+                    refused.get_or_insert(error);
+                }
+            }
+        }
+        let called = self.names.shown().unwrap_or("nothing");
+        Err(match (another, refused) {
+            (Some(another), _) => unusable(
+                path,
+                format!(
+                    "is a difference from another image than {}, or from what that was: its id differs",
+                    shown(&another)
+                ),
+            ),
+            (None, Some(error)) => error,
+            (None, None) => unusable(
+                path,
+                format!(
+                    "is a difference from an image that is not here, and was called {called:?}: put it beside this one, \
+                     and allow that directory (--allow-dir)"
+                ),
+            ),
+        })
+    }
+}
+
+/// Opens what is behind the image in `file`, which is in this format; and the format of that.
+///
+/// # Errors
+/// As opening the image meets them.
+pub(in crate::formats) fn open_behind(
+    file: &File,
+    path: &Path,
+    format: BlockMapFormat,
+    allowed: &AllowedDirectories,
+) -> Result<Option<(File, PathBuf, ChainFormat)>, ImageError> {
+    format.read(&mut ImageFile::of(file, path)?)?.behind.open(path, format, allowed)
 }
 
 /// What has been opened so far.
 struct Chain<'a> {
     options: FileOptions,
     allowed: &'a AllowedDirectories,
+    /// Of this image, and of those in front of it.
+    files: &'a mut ChainFiles,
     levels: Vec<Level>,
     layers: Vec<Layer>,
     below: Vec<Arc<dyn Disk>>,
@@ -100,10 +213,6 @@ struct Chain<'a> {
     paths: Vec<PathBuf>,
     /// Which of `below` is behind them all.
     base: Option<usize>,
-    /// An image that depends on itself never ends.
-    seen: Vec<FileIdentity>,
-    /// What the permission bits of all these files allow.
-    permissions: u32,
     notes: Vec<String>,
     /// Of an image that is written to: the tables of its layers, the files that change, by their index below, and what
     /// says that it did.
@@ -119,8 +228,9 @@ pub(super) fn open_in(
     format: BlockMapFormat,
     options: &FileOptions,
     allowed: &AllowedDirectories,
+    files: &mut ChainFiles,
 ) -> Result<(Image, Option<ToChange>), ImageError> {
-    let mut chain = Chain::new(options, allowed);
+    let mut chain = Chain::new(options, allowed, files);
     if format != BlockMapFormat::Vmdk {
         chain.refuse_changes(path, &format!("a {} image", format.name()))?;
     }
@@ -138,12 +248,13 @@ pub(super) fn open_part(
 ) -> Result<Image, ImageError> {
     let failed = |source| ImageError::System { action: "open", path: file.path().to_owned(), source };
     let nothing = AllowedDirectories::none();
-    let mut chain = Chain::new(options, &nothing);
+    let mut files = ChainFiles::default();
+    let mut chain = Chain::new(options, &nothing, &mut files);
     chain.refuse_changes(file.path(), "an OVA")?;
     let mut image_file = file.part(name, part).map_err(failed)?;
     let whole = file.file().map_err(failed)?;
     FileDisk::lock(&whole, file.path(), options)?;
-    chain.permit(&whole, file.path())?;
+    chain.files.permit(&whole, file.path())?;
     let Opened { body, behind, note, .. } = format.read(&mut image_file)?;
     chain.notes.extend(note.map(|note| format!("{}: {note}", shown(image_file.path()))));
     match (body, behind) {
@@ -158,17 +269,16 @@ pub(super) fn open_part(
 
 impl<'a> Chain<'a> {
     /// Nothing yet.
-    fn new(options: &FileOptions, allowed: &'a AllowedDirectories) -> Self {
+    fn new(options: &FileOptions, allowed: &'a AllowedDirectories, files: &'a mut ChainFiles) -> Self {
         Self {
             options: *options,
             allowed,
+            files,
             levels: Vec::new(),
             layers: Vec::new(),
             below: Vec::new(),
             paths: Vec::new(),
             base: None,
-            seen: Vec::new(),
-            permissions: 0o777,
             notes: Vec::new(),
             unchecked: Vec::new(),
             written: BTreeMap::new(),
@@ -190,106 +300,34 @@ impl<'a> Chain<'a> {
         let mut next = (file, path);
         loop {
             let (file, path) = next;
-            self.see(&file, &path)?;
-            match self.add_level(file, &path, format)? {
-                Behind::Nothing => return Ok(()),
-                Behind::Parent(parent) => next = self.find(&path, &parent, format)?,
-                Behind::Backing(backing) => match self.open_backing(&path, &backing, format)? {
-                    Some(image) => next = image,
-                    None => return Ok(()),
-                },
+            self.files.add_image(&file, &path)?;
+            let behind = self.add_level(file, &path, format)?;
+            match behind.open(&path, format, self.allowed)? {
+                None => return Ok(()),
+                Some((file, path, ChainFormat::BlockMap(_))) => next = (file, path),
+                Some((file, path, other)) => return self.add_base(file, path, other),
             }
         }
     }
 
-    /// Opens what is behind the image at `path`: as the base, unless it is an image in the same format.
-    ///
-    /// Where an image does not say that it is raw, it was something else when that was written; what, is believed if
-    /// the file's name and its contents say the same. A raw disk whose guest writes an image's header to it stays
-    /// refused.
-    fn open_backing(
-        &mut self,
-        path: &Path,
-        backing: &Backing,
-        format: BlockMapFormat,
-    ) -> Result<Option<(File, PathBuf)>, ImageError> {
-        let (file, base_path) = self.allowed.open(path, &backing.name, false)?;
-        let named = FileFormat::of_name(&base_path);
-        let is_what_it_is_called = FileFormat::of_file(&file).is_some_and(|found| found == named);
-        let word = named.filter(|_| is_what_it_is_called).map(|named| named.word);
-        let disk: Arc<dyn Disk> = match word {
-            _ if backing.is_raw => {
-                self.see(&file, &base_path)?;
-                FileDisk::lock(&file, &base_path, &self.options)?;
-                Arc::new(FileDisk::from_file(file, &self.options)?)
-            }
-            Some("qed") if format == BlockMapFormat::Qed => return Ok(Some((file, base_path))),
-            Some("qcow2") => {
-                let disk = Qcow2Disk::open_in(file, &base_path, &self.options, self.allowed)?;
-                self.permissions &= disk.permissions();
-                Arc::new(disk)
-            }
-            _ => {
-                let problem = format!(
-                    "has the backing file {:?}, but does not say that it is raw, and it is no qcow2 or QED image by both \
-                     its name and its contents",
-                    backing.name
-                );
-                return Err(unusable(path, problem));
-            }
+    /// Takes what is behind all images in this format: a raw disk, or a qcow2 image with all that is behind it.
+    fn add_base(&mut self, file: File, path: PathBuf, format: ChainFormat) -> Result<(), ImageError> {
+        let disk: Arc<dyn Disk> = if format == ChainFormat::Qcow2 {
+            self.files.change_family(&path)?;
+            Arc::new(Qcow2Disk::open_behind(file, &path, &self.options, self.allowed, self.files)?)
+        } else {
+            self.files.add_image(&file, &path)?;
+            FileDisk::lock(&file, &path, &self.options)?;
+            Arc::new(FileDisk::from_file(file, &self.options)?)
         };
         self.base = Some(self.below.len());
         self.below.push(disk);
-        self.paths.push(base_path);
-        Ok(None)
-    }
-
-    /// Finds the parent of the image at `path`.
-    fn find(&self, path: &Path, parent: &Parent, format: BlockMapFormat) -> Result<(File, PathBuf), ImageError> {
-        let (mut another, mut refused) = (None, None);
-        for name in parent.names.candidates(self.allowed) {
-            let found = self.allowed.find(path, &name).and_then(|found| found.open(false, None));
-            let (file, path) = match found {
-                Ok(found) => found,
-                Err(ImageError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => {
-                    refused.get_or_insert(error);
-                    continue;
-                }
-            };
-            match identity(&file, &path, format) {
-                Ok(identity) if parent.ids.contains(&identity) => return Ok((file, path)),
-                Ok(_) => another = another.or(Some(path)),
-                Err(error) => {
-                    refused.get_or_insert(error);
-                }
-            }
-        }
-        let called = parent.names.shown().unwrap_or("nothing");
-        Err(match (another, refused) {
-            (Some(another), _) => unusable(
-                path,
-                format!(
-                    "is a difference from another image than {}, or from what that was: its id differs",
-                    shown(&another)
-                ),
-            ),
-            (None, Some(error)) => error,
-            (None, None) => unusable(
-                path,
-                format!(
-                    "is a difference from an image that is not here, and was called {called:?}: put it beside this one, \
-                     and allow that directory (--allow-dir)"
-                ),
-            ),
-        })
+        self.paths.push(path);
+        Ok(())
     }
 
     /// Takes an image of the chain.
     fn add_level(&mut self, file: File, path: &Path, format: BlockMapFormat) -> Result<Behind, ImageError> {
-        if self.levels.len() == CHAIN_MAX {
-            return Err(unusable(path, format!("is one of more than {CHAIN_MAX} files of a chain of parents")));
-        }
         // Only the top image is ever changed.
         self.options.read_only |= !self.levels.is_empty();
         FileDisk::lock(&file, path, &self.options)?;
@@ -390,22 +428,6 @@ impl<'a> Chain<'a> {
         Ok(self.below.len() - 1)
     }
 
-    fn see(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
-        let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
-        let identity = FileIdentity::of_open(file).map_err(|errno| failed(errno.into()))?;
-        if self.seen.contains(&identity) {
-            return Err(unusable(path, "depends on itself, or has one file in two places, of its own or its parents'"));
-        }
-        self.seen.push(identity);
-        self.permit(file, path)
-    }
-
-    fn permit(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
-        let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
-        self.permissions &= file.metadata().map_err(failed)?.mode();
-        Ok(())
-    }
-
     fn finish(self) -> (Image, Option<ToChange>) {
         let is_written = self.content_id.is_some();
         let size_bytes = self.levels.first().map_or(0, |top| top.size_bytes);
@@ -425,7 +447,7 @@ impl<'a> Chain<'a> {
         // Sizes are bounded where headers are read, so this cannot overflow.
         geometry.capacity_bytes = size_bytes.next_multiple_of(u64::from(geometry.logical_block_bytes));
         let (maps, files) = ((self.levels, self.layers), (self.below, self.paths));
-        let image = Image::new(maps, files, self.base, geometry, self.permissions).noting(self.notes);
+        let image = Image::new(maps, files, self.base, geometry, self.files.permissions()).noting(self.notes);
         let to_change = self.content_id.map(|content_id| ToChange {
             written: Written { files: self.written, content_id },
             unchecked: self.unchecked,

@@ -157,7 +157,7 @@ impl Change<'_> {
         self.check_in_order()?;
         let file = writable(self.image).map_err(|error| self.failed(error))?;
         let path = self.image.path();
-        let cipher = DataCipher::open(&file, &self.header, path, allowed.key(), false)?;
+        let cipher = DataCipher::open(&file, &self.header, path, allowed.keys().own(), false)?;
         if matches!(cipher, DataCipher::Locked) && self.header.backing.is_some() {
             return Err(self.refused(NO_KEY));
         }

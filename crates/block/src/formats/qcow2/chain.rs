@@ -16,18 +16,15 @@ use super::metadata::Metadata;
 use super::pending_check::Unchecked;
 use super::repair::Qcow2Check;
 use super::snapshots;
-use crate::formats::luks::{EncryptedDisk, NO_KEY};
-use crate::formats::{AllowedDirectories, ImageError, demand};
+use crate::formats::chain_files::{ChainFiles, ChainFormat, Identity, identity};
+use crate::formats::luks::EncryptedDisk;
+use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, demand};
 use crate::{Disk, FileDisk, FileOptions, Geometry, OpenedFile, Remedy, SEGMENTS_MAX, shell_word};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// Most files in a chain of backing files.
-pub(super) const CHAIN_MAX: usize = 32;
 
 /// What L2 tables take of memory, for a whole chain: those of 64 GiB with clusters of 64 KiB, of 4 GiB with clusters of
 /// 4 KiB.
@@ -44,8 +41,8 @@ pub(super) struct Opened {
     pub(super) unchecked: Option<Unchecked>,
     /// Those that are kept.
     pub(super) bitmaps: Option<KeptBitmaps>,
-    /// An image of the chain whose key is not there.
-    locked: Option<PathBuf>,
+    /// An image of the chain whose key is not there, and what helps.
+    locked: Option<(PathBuf, String)>,
 }
 
 impl Opened {
@@ -55,7 +52,7 @@ impl Opened {
     /// When an image of the chain is encrypted, and its key is not there.
     pub(super) fn unlocked(self) -> Result<Self, ImageError> {
         match &self.locked {
-            Some(path) => Err(unusable(path, NO_KEY)),
+            Some((path, no_key)) => Err(unusable(path, no_key.as_str())),
             None => Ok(self),
         }
     }
@@ -83,7 +80,18 @@ pub(super) fn open_in(
     options: &FileOptions,
     allowed: &AllowedDirectories,
 ) -> Result<Opened, ImageError> {
-    let mut chain = Chain::new(*options, allowed);
+    open_behind(file, path, options, allowed, &mut ChainFiles::default())
+}
+
+/// The same, of an image that is behind others, whose files are known.
+pub(super) fn open_behind(
+    file: File,
+    path: &Path,
+    options: &FileOptions,
+    allowed: &AllowedDirectories,
+    files: &mut ChainFiles,
+) -> Result<Opened, ImageError> {
+    let mut chain = Chain::new(*options, allowed, files);
     let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
     chain.finish(top)
 }
@@ -96,7 +104,8 @@ pub(super) fn open_new(
     options: &FileOptions,
     allowed: &AllowedDirectories,
 ) -> Result<Opened, ImageError> {
-    let mut chain = Chain::new(*options, allowed);
+    let mut files = ChainFiles::default();
+    let mut chain = Chain::new(*options, allowed, &mut files);
     chain.data_file = data_file;
     let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
     chain.finish(top)
@@ -110,7 +119,8 @@ pub(super) fn open_snapshot(
     options: &FileOptions,
     allowed: &AllowedDirectories,
 ) -> Result<Opened, ImageError> {
-    let mut chain = Chain::new(*options, allowed);
+    let mut files = ChainFiles::default();
+    let mut chain = Chain::new(*options, allowed, &mut files);
     chain.snapshot = Some(which);
     let top = chain.open_qcow2(file, path, true, Base::InHeader)?;
     chain.finish(top)
@@ -125,7 +135,8 @@ pub(super) fn open_larger(
     allowed: &AllowedDirectories,
 ) -> Result<Opened, ImageError> {
     let failed = |source| ImageError::System { action: "change the size of", path: path.to_owned(), source };
-    let mut chain = Chain::new(FileOptions::default(), allowed);
+    let mut files = ChainFiles::default();
+    let mut chain = Chain::new(FileOptions::default(), allowed, &mut files);
     let mut top = chain.open_qcow2(file, path, false, Base::InHeader)?;
     let checked = top.unchecked.take().map_or(Ok(()), |unchecked| unchecked.check(&AtomicBool::new(false)));
     checked.map_err(|problem| unusable(path, problem))?;
@@ -157,9 +168,9 @@ pub(super) fn open_delta(
     options: &FileOptions,
     is_temporary: bool,
 ) -> Result<Opened, ImageError> {
-    let nothing = AllowedDirectories::none();
+    let (nothing, mut files) = (AllowedDirectories::none(), ChainFiles::default());
     let options = FileOptions { cache_unsafe: options.cache_unsafe || is_temporary, ..*options };
-    let mut chain = Chain::new(options, &nothing);
+    let mut chain = Chain::new(options, &nothing, &mut files);
     let top = chain.open_qcow2(file, path, options.read_only, Base::Given(base))?;
     let mut opened = chain.finish(top)?.unlocked()?;
     opened.image.is_temporary = is_temporary;
@@ -179,7 +190,8 @@ pub(super) fn open_above(
 ) -> Result<Opened, ImageError> {
     let (base_file, disk) = base;
     let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
-    let mut chain = Chain::new(*options, allowed);
+    let mut files = ChainFiles::default();
+    let mut chain = Chain::new(*options, allowed, &mut files);
     chain.known = Some((identity(base_file).map_err(failed)?, disk));
     let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
     chain.finish(top)?.unlocked()
@@ -211,44 +223,37 @@ struct Top {
 struct Chain<'a> {
     options: FileOptions,
     allowed: &'a AllowedDirectories,
+    files: &'a mut ChainFiles,
     below: Vec<Below>,
     /// Of each image of the chain, the top one first.
     tables: Vec<ImageTables>,
     /// Which of `below` is behind them all.
     base: Option<usize>,
-    /// An image that depends on itself never ends.
-    seen: Vec<Identity>,
-    /// What the permission bits of all these files allow.
-    permissions: u32,
+    /// The same disk, if it has a map of its own.
+    mapped_base: Option<Arc<BlockMapDisk>>,
+    /// The files of the images, and of the base.
+    paths: Vec<PathBuf>,
     /// The snapshot of the next image that is opened, instead of its disk.
     snapshot: Option<&'a str>,
     /// The data file of the next image that is opened, whatever its name.
     data_file: Option<File>,
     /// A file whose disk is open already.
     known: Option<(Identity, Arc<dyn Disk>)>,
-    /// An image whose key is not there.
-    locked: Option<PathBuf>,
-}
-
-/// Device and inode of a file; for a device, which.
-type Identity = (u64, u64);
-
-fn identity(file: &File) -> io::Result<Identity> {
-    let metadata = file.metadata()?;
-    let is_device = metadata.file_type().is_block_device();
-    Ok(if is_device { (u64::MAX, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
+    /// An image whose key is not there, and what helps.
+    locked: Option<(PathBuf, String)>,
 }
 
 impl<'a> Chain<'a> {
-    fn new(options: FileOptions, allowed: &'a AllowedDirectories) -> Self {
+    fn new(options: FileOptions, allowed: &'a AllowedDirectories, files: &'a mut ChainFiles) -> Self {
         Self {
             options,
             allowed,
+            files,
             below: Vec::new(),
             tables: Vec::new(),
             base: None,
-            seen: Vec::new(),
-            permissions: 0o777,
+            mapped_base: None,
+            paths: Vec::new(),
             snapshot: None,
             data_file: None,
             known: None,
@@ -257,7 +262,8 @@ impl<'a> Chain<'a> {
     }
 
     fn open_qcow2(&mut self, file: File, path: &Path, read_only: bool, base: Base) -> Result<Top, ImageError> {
-        self.see(&file, path)?;
+        self.files.add_image(&file, path)?;
+        self.paths.push(path.to_owned());
         let mut header = parse_header(&file, path, Header::parse_to_read)?;
         if !read_only && header.is_dirty() {
             FileDisk::lock(&file, path, &FileOptions { read_only, ..self.options })?;
@@ -308,9 +314,9 @@ impl<'a> Chain<'a> {
         }
         let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
         let image_file = image_file(file).map_err(failed)?;
-        let cipher = DataCipher::open(&image_file, header, path, self.allowed.key(), read_only)?;
+        let cipher = DataCipher::open(&image_file, header, path, self.files.key(self.allowed), read_only)?;
         if let DataCipher::Locked = cipher {
-            self.locked.get_or_insert(path.to_owned());
+            self.locked.get_or_insert_with(|| (path.to_owned(), self.files.no_key()));
         }
         Ok(cipher)
     }
@@ -353,7 +359,7 @@ impl<'a> Chain<'a> {
                 found.open(!read_only, self.options.lock.then_some(&path))?
             }
         };
-        self.see(&file, &path)?;
+        self.files.add_part(&file, &path)?;
         self.add_image_file(file, &path, FileOptions { read_only, ..self.options }, cipher)
     }
 
@@ -371,15 +377,8 @@ impl<'a> Chain<'a> {
                 ),
             ));
         };
-        let is_qcow2 = match format.as_str() {
-            "qcow2" => true,
-            "raw" | "file" | "host_device" => false,
-            _ => {
-                return Err(unusable(
-                    path,
-                    format!("has a backing file in the format {format:?}; raw and qcow2 are supported"),
-                ));
-            }
+        let Some(format) = ChainFormat::of_word(format) else {
+            return Err(unusable(path, format!("has a backing file in the format {format:?}, which is not supported")));
         };
         let (file, backing_path) = self.allowed.open(path, name, false)?;
         if let Some((known, disk)) = &self.known
@@ -389,14 +388,30 @@ impl<'a> Chain<'a> {
             self.add_base(disk);
             return Ok(());
         }
-        if is_qcow2 {
+        if format == ChainFormat::Qcow2 {
             return self.open_qcow2(file, &backing_path, true, Base::InHeader).map(drop);
         }
-        self.see(&file, &backing_path)?;
         let options = FileOptions { read_only: true, ..self.options };
+        if let ChainFormat::BlockMap(format) = format {
+            self.files.change_family(&backing_path)?;
+            let disk =
+                BlockMapDisk::open_behind(file, &backing_path, format, &options, self.allowed, &mut *self.files)?;
+            let disk = Arc::new(disk);
+            self.mapped_base = Some(Arc::clone(&disk));
+            self.add_base(disk);
+            return Ok(());
+        }
+        self.files.add_image(&file, &backing_path)?;
         FileDisk::lock(&file, &backing_path, &options)?;
-        let disk = FileDisk::from_file(file, &options)?;
-        self.add_base(Arc::new(disk));
+        let disk: Arc<dyn Disk> = if format == ChainFormat::Luks {
+            let key = self.files.key(self.allowed);
+            let key = key.ok_or_else(|| unusable(&backing_path, self.files.no_key()))?;
+            Arc::new(LuksDisk::open_in(file, &backing_path, Some(key), &options)?)
+        } else {
+            Arc::new(FileDisk::from_file(file, &options)?)
+        };
+        self.paths.push(backing_path);
+        self.add_base(disk);
         Ok(())
     }
 
@@ -404,20 +419,6 @@ impl<'a> Chain<'a> {
     fn add_base(&mut self, disk: Arc<dyn Disk>) {
         self.base = Some(self.below.len());
         self.below.push(Below { disk, file: None });
-    }
-
-    fn see(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
-        let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
-        let identity = identity(file).map_err(failed)?;
-        if self.seen.contains(&identity) {
-            return Err(unusable(path, "depends on itself: a file is in its chain of backing files twice"));
-        }
-        if self.seen.len() == CHAIN_MAX {
-            return Err(unusable(path, format!("is one of more than {CHAIN_MAX} files of a chain of backing files")));
-        }
-        self.seen.push(identity);
-        self.permissions &= file.metadata().map_err(failed)?.mode();
-        Ok(())
     }
 
     fn finish(self, top: Top) -> Result<Opened, ImageError> {
@@ -447,7 +448,10 @@ impl<'a> Chain<'a> {
             base: self.base,
             geometry,
             size_bytes: header.size_bytes,
-            permissions: self.permissions,
+            permissions: self.files.permissions(),
+            encrypted: self.files.encrypted().to_vec(),
+            mapped_base: self.mapped_base,
+            paths: self.paths,
             // A raw data file must hold them itself.
             has_zero_clusters: header.version >= 3 && !(header.data_file.is_some() && header.is_data_file_raw),
             frees_clusters: header.data_file.is_none(),

@@ -7,11 +7,12 @@ use super::census::Repair;
 use super::chain::{header_to_change, open_above, parse_header, read_header, refuse_snapshots};
 use super::header::Header;
 use super::image_file::ImageFile;
-use super::info::chain_of;
 use super::repair::Qcow2Check;
 use super::{Qcow2Disk, header_change, resize};
+use crate::formats::chain_files::{ChainFiles, ChainFormat};
+use crate::formats::image_chain::{ChainImage, chain_of};
 use crate::formats::preallocation::Preallocation;
-use crate::formats::{AllowedDirectories, ImageError, fold};
+use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, fold};
 use crate::{Disk, Engine, FileDisk, FileOptions, OpenedFile, Qcow2Info, same_file, shown};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -40,7 +41,7 @@ impl Qcow2Commit {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
         let file = image.into_file();
         refuse_snapshots(&header_to_change(&file, path)?, path, "which show what is behind it now")?;
-        let chain = chain_of(file.try_clone().map_err(failed)?, path, allowed)?;
+        let chain = chain_of(file.try_clone().map_err(failed)?, path, ChainFormat::Qcow2, allowed)?;
         let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
         let index = match base {
             None => 1,
@@ -53,11 +54,16 @@ impl Qcow2Commit {
         let Some((above, image)) = index.checked_sub(1).and_then(|above| chain.get(above)).zip(chain.get(index)) else {
             return Err(unusable("has no backing file that it could be committed to".to_owned()));
         };
-        let name = above.qcow2.as_ref().and_then(|info: &Qcow2Info| info.backing_name.clone()).unwrap_or_default();
-        let (base_file, base_path) = allowed.open(&above.path, &name, true)?;
+        let Some(Qcow2Info { backing_name: Some(name), .. }) = &above.qcow2 else {
+            let (base, above, format) = (shown(&image.path), shown(&above.path), above.format);
+            return Err(unusable(format!(
+                "can be committed to the file behind a qcow2 image only, and {base} is behind {above}, which is {format}"
+            )));
+        };
+        let (base_file, base_path) = allowed.open(&above.path, name, true)?;
         let handle = base_file.try_clone().map_err(failed)?;
         let size_bytes = chain.first().map_or(0, |image| image.size_bytes);
-        let base = open_base(base_file, &base_path, image.qcow2.is_some(), size_bytes, allowed)?;
+        let base = open_base((base_file, &base_path), image, index, size_bytes, allowed)?;
         let options = FileOptions { read_only: true, lock: false, engine: Engine::Sync, ..FileOptions::default() };
         let top_file = file.try_clone().map_err(failed)?;
         let top = open_above(top_file, path, (&handle, Arc::clone(&base)), &options, allowed)?;
@@ -115,28 +121,64 @@ impl Qcow2Commit {
     }
 }
 
+/// Opens what is written to: the file of `image`, which so many are in front of.
 fn open_base(
-    file: File,
-    path: &Path,
-    is_qcow2: bool,
+    (file, path): (File, &Path),
+    image: &ChainImage,
+    depth: usize,
     size_bytes: u64,
     allowed: &AllowedDirectories,
 ) -> Result<Arc<dyn Disk>, ImageError> {
     let options = FileOptions { engine: Engine::Sync, ..FileOptions::default() };
     let failed = |source| ImageError::System { action: "make room in", path: path.to_owned(), source };
-    if is_qcow2 {
-        let header = parse_header(&file, path, Header::parse_to_read)?;
-        if header.size_bytes < size_bytes {
-            FileDisk::lock(&file, path, &options)?;
-            let handle = file.try_clone().map_err(failed)?;
-            resize::resize(&handle, path, size_bytes, Preallocation::Off, allowed)?;
+    let mut files = ChainFiles::behind(depth);
+    let disk: Arc<dyn Disk> = match ChainFormat::of_word(image.format) {
+        Some(ChainFormat::Qcow2) => {
+            let header = parse_header(&file, path, Header::parse_to_read)?;
+            if header.size_bytes < size_bytes {
+                FileDisk::lock(&file, path, &options)?;
+                let handle = file.try_clone().map_err(failed)?;
+                resize::resize(&handle, path, size_bytes, Preallocation::Off, allowed)?;
+            }
+            Arc::new(Qcow2Disk::open_behind(file, path, &options, allowed, &mut files)?)
         }
-        return Ok(Arc::new(Qcow2Disk::open_in(file, path, &options, allowed)?));
+        Some(ChainFormat::BlockMap(format)) => {
+            refuse_smaller(image, size_bytes)?;
+            Arc::new(BlockMapDisk::open_behind(file, path, format, &options, allowed, &mut files)?)
+        }
+        Some(ChainFormat::Luks) => {
+            refuse_smaller(image, size_bytes)?;
+            files.add_image(&file, path)?;
+            FileDisk::lock(&file, path, &options)?;
+            let key = files.key(allowed);
+            let no_key = || ImageError::Unusable { path: path.to_owned(), problem: files.no_key() };
+            Arc::new(LuksDisk::open_in(file, path, Some(key.ok_or_else(no_key)?), &options)?)
+        }
+        Some(ChainFormat::Raw) | None => {
+            FileDisk::lock(&file, path, &options)?;
+            let metadata = file.metadata().map_err(failed)?;
+            if metadata.is_file() && metadata.len() < size_bytes {
+                file.set_len(size_bytes).map_err(failed)?;
+            }
+            Arc::new(FileDisk::from_file(file, &options)?)
+        }
+    };
+    if disk.geometry().read_only {
+        let problem = format!("is {}, and of that nothing may be written", image.format);
+        return Err(ImageError::Unusable { path: path.to_owned(), problem });
     }
-    FileDisk::lock(&file, path, &options)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.is_file() && metadata.len() < size_bytes {
-        file.set_len(size_bytes).map_err(failed)?;
+    Ok(disk)
+}
+
+/// Of a format that is not resized.
+fn refuse_smaller(image: &ChainImage, size_bytes: u64) -> Result<(), ImageError> {
+    if image.size_bytes >= size_bytes {
+        return Ok(());
     }
-    Ok(Arc::new(FileDisk::from_file(file, &options)?))
+    let problem = format!(
+        "has {} bytes, fewer than the image above it with {size_bytes}, and {} images are not resized: convert the image \
+         above to a new one",
+        image.size_bytes, image.format
+    );
+    Err(ImageError::Unusable { path: image.path.clone(), problem })
 }

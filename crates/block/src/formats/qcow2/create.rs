@@ -3,6 +3,7 @@
 use super::header::{DISK_MAX_BYTES, EXTENDED_CLUSTER_BITS_MIN};
 use super::writer::Qcow2Writer;
 use crate::formats::allowed_directories::protocol;
+use crate::formats::chain_files::ChainFormat;
 use crate::formats::preallocation::{Preallocation, reserve};
 use crate::formats::{ImageError, NewLuks};
 use crate::size::set_length;
@@ -25,7 +26,7 @@ const NAME_MAX_BYTES: usize = 1023;
 pub struct Qcow2Backing {
     /// Its name as the new image is to have it: absolute, or from the new image's directory. Not opened.
     pub name: String,
-    /// Its format: `raw` or `qcow2`.
+    /// Its format, as qemu-img calls it.
     pub format: String,
 }
 
@@ -170,9 +171,9 @@ impl Qcow2CreateOptions {
                 let problem = "an image with a backing file cannot be preallocated: nothing would show through";
                 return Err(ImageError::Invalid(problem.into()));
             }
-            if !matches!(format.as_str(), "raw" | "qcow2") || name.is_empty() || name.len() > NAME_MAX_BYTES {
-                let problem =
-                    format!("{name:?} in the format {format:?} cannot be a backing file: raw and qcow2 are supported");
+            let is_known = ChainFormat::of_word(format).is_some_and(|known| known.word() == format);
+            if !is_known || name.is_empty() || name.len() > NAME_MAX_BYTES {
+                let problem = format!("{name:?} in the format {format:?} cannot be a backing file");
                 return Err(ImageError::Invalid(problem));
             }
         }

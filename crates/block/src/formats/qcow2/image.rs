@@ -7,9 +7,11 @@ use super::grace::Grace;
 use super::image_file::ImageFile;
 use super::image_tables::{ImageTables, Own, Patience, SliceBuffer};
 use super::l2_cache::{L2Cache, SliceKey};
+use crate::formats::BlockMapDisk;
 use crate::{Disk, DiskReader, Extent, ExtentKind, Geometry};
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,6 +27,12 @@ pub(super) struct Image {
     pub(super) tables: Vec<ImageTables>,
     /// Which of `below` is behind them all.
     pub(super) base: Option<usize>,
+    /// The same disk, if it has a map of its own.
+    pub(super) mapped_base: Option<Arc<BlockMapDisk>>,
+    /// The files of the images, and the base's if that has no map.
+    pub(super) paths: Vec<PathBuf>,
+    /// The images of the chain that are encrypted, by how many are in front of them.
+    pub(super) encrypted: Vec<usize>,
     /// What the files of the images say, as far as it was looked up lately.
     pub(super) l2_cache: L2Cache,
     pub(super) geometry: Geometry,

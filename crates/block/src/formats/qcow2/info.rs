@@ -1,17 +1,16 @@
 //! What images say of themselves, without opening them as disks.
 
 use super::bitmaps::{self, Bitmap};
-use super::chain::{CHAIN_MAX, parse_header};
+use super::chain::parse_header;
 use super::encryption::{self, Qcow2Encryption};
 use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
 use super::image_file::ImageFile;
 use super::snapshots::{self, Qcow2Snapshot};
 use crate::OpenedFile;
-use crate::formats::{AllowedDirectories, ImageError};
+use crate::formats::ImageError;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What a qcow2 image says of itself, whether it can be used here or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,56 +119,4 @@ impl Qcow2Bitmap {
             can_be_kept: bitmap.usable(header.size_bytes, header.cluster_bytes()).is_ok(),
         }
     }
-}
-
-/// An image of a chain of backing files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChainImage {
-    /// Its file.
-    pub path: PathBuf,
-    /// Bytes in the disk.
-    pub size_bytes: u64,
-    /// Bytes of storage behind the file.
-    pub allocated_bytes: u64,
-    /// What its header says; `None` for a raw image.
-    pub qcow2: Option<Qcow2Info>,
-}
-
-/// A qcow2 image and all that are behind it.
-///
-/// # Errors
-/// When one cannot be read, is damaged or not allowed, or the chain has no end.
-pub fn image_chain(image: &OpenedFile, allowed: &AllowedDirectories) -> Result<Vec<ChainImage>, ImageError> {
-    let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
-    chain_of(image.file().try_clone().map_err(failed)?, image.path(), allowed)
-}
-
-/// The same, of the image in `file`, which was opened by `path`.
-pub(super) fn chain_of(file: File, path: &Path, allowed: &AllowedDirectories) -> Result<Vec<ChainImage>, ImageError> {
-    let mut images = Vec::new();
-    let mut next = Some((file, path.to_owned(), true));
-    while let Some((file, path, is_qcow2)) = next.take() {
-        if images.len() == CHAIN_MAX {
-            let problem = format!("is one of more than {CHAIN_MAX} files of a chain of backing files");
-            return Err(ImageError::Unusable { path, problem });
-        }
-        let image = read_image(file, &path, is_qcow2)?;
-        if let Some(Qcow2Info { backing_name: Some(name), backing_format, .. }) = &image.qcow2 {
-            let (file, backing_path) = allowed.open(&path, name, false)?;
-            next = Some((file, backing_path, backing_format.as_deref() == Some("qcow2")));
-        }
-        images.push(image);
-    }
-    Ok(images)
-}
-
-fn read_image(mut file: File, path: &Path, is_qcow2: bool) -> Result<ChainImage, ImageError> {
-    let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
-    let allocated_bytes = file.metadata().map_err(failed)?.blocks() * 512;
-    let qcow2 = if is_qcow2 { Some(Qcow2Info::of(&file, path)?) } else { None };
-    let size_bytes = match &qcow2 {
-        Some(info) => info.size_bytes,
-        None => file.seek(SeekFrom::End(0)).map_err(failed)?,
-    };
-    Ok(ChainImage { path: path.to_owned(), size_bytes, allocated_bytes, qcow2 })
 }

@@ -38,13 +38,15 @@ pub enum Qcow2MappingKind {
     Absent,
 }
 
-pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<Qcow2Mapping> {
+/// What there is at the beginning of a range, and which of the image's files has it, if one has.
+pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<(Qcow2Mapping, Option<usize>)> {
     image.geometry.check_extent_range(&range)?;
     let (offset, mut length_bytes) = (range.start, range.end - range.start);
     for (depth, tables) in image.tables.iter().enumerate() {
         if offset >= tables.size_bytes {
             // As QEMU has it: the image above says so, by being longer.
-            return Ok(Qcow2Mapping { length_bytes, depth: depth.saturating_sub(1), kind: Qcow2MappingKind::Absent });
+            let (depth, kind) = (depth.saturating_sub(1), Qcow2MappingKind::Absent);
+            return Ok((Qcow2Mapping { length_bytes, depth, kind }, None));
         }
         let (own, own_bytes) = image.own_now(depth, offset, length_bytes.min(tables.size_bytes - offset))?;
         length_bytes = own_bytes;
@@ -54,18 +56,25 @@ pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<Qcow2Mapping> 
             Own::Zeros => Qcow2MappingKind::Zeros,
             Own::Compressed { .. } | Own::Invalid => Qcow2MappingKind::Compressed,
         };
-        return Ok(Qcow2Mapping { length_bytes, depth, kind });
+        return Ok((Qcow2Mapping { length_bytes, depth, kind }, Some(depth)));
     }
     let base = image.base.and_then(|index| image.below.get(index));
     let capacity_bytes = base.map_or(0, |base| base.disk.geometry().capacity_bytes);
     let Some(base) = base.filter(|_| offset < capacity_bytes) else {
-        let depth = image.tables.len().saturating_sub(1);
-        return Ok(Qcow2Mapping { length_bytes, depth, kind: Qcow2MappingKind::Absent });
+        let (depth, kind) = (image.tables.len().saturating_sub(1), Qcow2MappingKind::Absent);
+        return Ok((Qcow2Mapping { length_bytes, depth, kind }, None));
     };
-    let extent = base.disk.extents(offset..capacity_bytes.min(offset.saturating_add(length_bytes)))?;
+    let range = offset..capacity_bytes.min(offset.saturating_add(length_bytes));
+    let depth = image.tables.len();
+    if let Some(base) = &image.mapped_base {
+        let (mapping, file) = base.map(range)?;
+        let file = file.map(|file| image.paths.len() + file);
+        return Ok((Qcow2Mapping { depth: depth + mapping.depth, ..mapping }, file));
+    }
+    let extent = base.disk.extents(range)?;
     let kind = match extent.kind {
         ExtentKind::Data => Qcow2MappingKind::Data { offset_bytes: offset },
         ExtentKind::Zero | ExtentKind::Hole => Qcow2MappingKind::Hole { offset_bytes: offset },
     };
-    Ok(Qcow2Mapping { length_bytes: extent.length_bytes, depth: image.tables.len(), kind })
+    Ok((Qcow2Mapping { length_bytes: extent.length_bytes, depth, kind }, Some(depth)))
 }

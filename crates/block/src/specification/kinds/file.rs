@@ -10,12 +10,14 @@ use crate::specification::settings::Settings;
 use crate::specification::unpacking;
 use crate::specification::written::{escaped, flag, key};
 use crate::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, Compression, Disk, Engine, FileDisk, FileOptions, ForeignJournal,
-    FoundJournal, KeyFile, LuksDisk, OpenedFile, Ova, Qcow2Backing, Qcow2Disk, UnfinishedChange, VmdkDisk, shown,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, ChainKeys, Compression, Disk, Engine, FileDisk, FileOptions,
+    ForeignJournal, FoundJournal, KeyFile, LuksDisk, OpenedFile, Ova, Qcow2Backing, Qcow2Disk, UnfinishedChange,
+    VmdkDisk, shown,
 };
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -34,7 +36,7 @@ pub(in crate::specification) struct FileSpecification {
     /// The snapshot inside of a qcow2 image that is meant, instead of its disk.
     pub(in crate::specification) snapshot_name: Option<String>,
     /// What opens it and the images behind it that are encrypted.
-    pub(in crate::specification) key_file: Option<KeyFile>,
+    pub(in crate::specification) keys: ChainKeys,
     /// Which disk of an OVA.
     pub(in crate::specification) disk_number: Option<NonZeroU32>,
     pub(in crate::specification) direct: bool,
@@ -72,6 +74,7 @@ impl DiskKind for FileSpecification {
             "format",
             "snapshot-name",
             "key-file",
+            "backing-key-file",
             "disk",
             "direct",
             "engine",
@@ -93,7 +96,7 @@ impl DiskKind for FileSpecification {
             format: said.map(|said| said.format),
             compression: said.and_then(|said| said.compression),
             snapshot_name: settings.value("snapshot-name", |name| Ok(name.to_owned()))?,
-            key_file: settings.value("key-file", key_file)?,
+            keys: ChainKeys::new(settings.value("key-file", key_file)?, backing_keys(settings)?),
             disk_number: settings.value("disk", disk_number)?,
             direct: settings.has("direct"),
             engine: settings.value("engine", engine)?,
@@ -114,7 +117,10 @@ impl DiskKind for FileSpecification {
         let said = self.format.map(|format| SaidFormat { format, compression: self.compression });
         key(f, "format", said)?;
         key(f, "snapshot-name", self.snapshot_name.as_deref().map(|name| name.replace(',', ",,")))?;
-        key(f, "key-file", self.key_file.as_ref().map(|key| escaped(key.path())))?;
+        key(f, "key-file", self.keys.own().map(|key| escaped(key.path())))?;
+        for (depth, file) in self.keys.behind() {
+            key(f, "backing-key-file", Some(format_args!("{depth}:{}", escaped(file.path()))))?;
+        }
         key(f, "disk", self.disk_number)
     }
 
@@ -171,7 +177,9 @@ impl DiskKind for FileSpecification {
         let path = self.path.canonicalize().map_err(|error| OpenError::other(shown(&self.path).to_string(), error))?;
         let format = self.format.unwrap_or_else(|| Format::of_name(&self.path));
         // QEMU could open nothing else there.
-        let name = path.to_str().filter(|_| matches!(format, Format::Raw | Format::Qcow2));
+        let is_whole = self.compressed().is_none() && self.snapshot_name.is_none();
+        let is_known = matches!(format, Format::Raw | Format::Qcow2 | Format::BlockMap(_));
+        let name = path.to_str().filter(|_| is_whole && is_known);
         Ok(name.map(|name| Qcow2Backing { name: name.to_owned(), format: format.word().to_owned() }))
     }
 
@@ -188,7 +196,7 @@ impl FileSpecification {
             format: None,
             compression: None,
             snapshot_name: None,
-            key_file: None,
+            keys: ChainKeys::default(),
             disk_number: None,
             direct: false,
             engine: None,
@@ -268,7 +276,7 @@ impl FileSpecification {
         let handle = file.file().try_clone().map_err(failed)?;
         let permissions = file.permissions().map_err(failed)?;
         let allowed =
-            || AllowedDirectories::new(context.allow_dirs).map(|allowed| allowed.with_key(self.key_file.clone()));
+            || AllowedDirectories::new(context.allow_dirs).map(|allowed| allowed.with_keys(self.keys.clone()));
         let on = |disk: Arc<dyn Disk>, own: u32| OnFile {
             disk,
             length_bytes: None,
@@ -280,8 +288,12 @@ impl FileSpecification {
                 io::Error::other(format!("snapshots are inside of qcow2 images, and this is {}", format.word()));
             return Err(failed(problem));
         }
-        if self.key_file.is_some() && !matches!(format, Format::Qcow2 | Format::Luks) {
+        if self.keys.own().is_some() && !matches!(format, Format::Qcow2 | Format::Luks) {
             let problem = "a key file is for qcow2 images and LUKS volumes (format=luks): leave key-file= out";
+            return Err(failed(io::Error::other(problem)));
+        }
+        if !self.keys.behind().is_empty() && format != Format::Qcow2 {
+            let problem = "files behind an image that have keys are behind qcow2 images: leave backing-key-file= out";
             return Err(failed(io::Error::other(problem)));
         }
         if self.disk_number.is_some() && format != Format::Ova {
@@ -299,11 +311,18 @@ impl FileSpecification {
                     Some(which) => Qcow2Disk::open_snapshot_in(handle, &self.path, which, options, &allowed()?)?,
                     None => Qcow2Disk::open_in(handle, &self.path, options, &allowed()?)?,
                 };
-                if self.key_file.is_some() && !disk.is_encrypted() {
-                    let problem = "neither it nor an image behind it is encrypted: leave key-file= out if that is as \
-                                   it should be";
+                if let Some(key) = self.keys.needless(disk.encrypted()) {
+                    let problem = match (self.keys.behind().is_empty(), disk.encrypted()) {
+                        (true, _) => "neither it nor an image behind it is encrypted".to_owned(),
+                        (false, []) => "no image of its chain is encrypted".to_owned(),
+                        (false, depths) => {
+                            format!("of its chain, what is encrypted is so many images behind it: {depths:?}")
+                        }
+                    };
+                    let problem = format!("{problem}: leave {key} out if that is as it should be");
                     return Err(failed(io::Error::other(problem)));
                 }
+                disk.notes().iter().for_each(|note| (context.note)(note));
                 if disk.is_weakly_encrypted() {
                     let image = shown(&self.path);
                     (context.note)(&format!(
@@ -314,7 +333,7 @@ impl FileSpecification {
                 on(Arc::new(disk), own)
             }
             Format::Luks => {
-                let disk = LuksDisk::open_in(handle, &self.path, self.key_file.as_ref(), options)?;
+                let disk = LuksDisk::open_in(handle, &self.path, self.keys.own(), options)?;
                 on(Arc::new(disk), permissions)
             }
             Format::BlockMap(BlockMapFormat::Vmdk) if VmdkDisk::is_for(&handle) => {
@@ -359,6 +378,30 @@ fn key_file(text: &str) -> Result<KeyFile, String> {
         true => Err("a path cannot contain a zero byte".into()),
         false => Ok(KeyFile::new(text)),
     }
+}
+
+/// By how many images are in front of the one that each is for.
+fn backing_keys(settings: &Settings<'_>) -> Result<BTreeMap<usize, KeyFile>, SpecificationError> {
+    let mut keys = BTreeMap::new();
+    settings.each("backing-key-file", |text| {
+        let numbered = text.split_once(':').filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let (depth, path) = match numbered {
+            Some((number, path)) => (number.parse::<NonZeroUsize>().map_err(|_| not_behind(number))?.get(), path),
+            None => (1, text),
+        };
+        if path.is_empty() {
+            return Err("a key file has a name".into());
+        }
+        match keys.insert(depth, key_file(path)?) {
+            Some(_) => Err(format!("the image that is number {depth} behind it has a key file already")),
+            None => Ok(()),
+        }
+    })?;
+    Ok(keys)
+}
+
+fn not_behind(number: &str) -> String {
+    format!("'{number}' is not the number of an image behind it: 1 is its backing file, 2 what is behind that")
 }
 
 fn disk_number(text: &str) -> Result<NonZeroU32, String> {

@@ -4,8 +4,8 @@ use super::image_options::{REFCOUNT_ORDERS, SWITCH, VERSIONS, chosen, pairs};
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    AllowedDirectories, KeyFile, LuksDisk, LuksOptions, LuksSlotChange, Preallocation, Qcow2Amendment, Qcow2Disk,
-    shown, size,
+    AllowedDirectories, ChainKeys, KeyFile, LuksDisk, LuksOptions, LuksSlotChange, Preallocation, Qcow2Amendment,
+    Qcow2Disk, shown, size,
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -76,7 +76,8 @@ pub fn run(args: &AmendArgs) -> Result<()> {
     let resize = |size_bytes| -> Result<()> {
         let old_bytes = Qcow2Disk::size_bytes_of(&file)?;
         let resize = Resize::new(&file, format, old_bytes, NewSize::To(size_bytes), false, Preallocation::Off)?;
-        Ok(resize.with_key(key.clone()).run(&args.allow_dir, &Nobody)?)
+        let keys = ChainKeys::new(key.clone(), named.keys().behind().clone());
+        Ok(resize.with_keys(keys).run(&args.allow_dir, &Nobody)?)
     };
     if amendment != Qcow2Amendment::default() {
         amendment.apply(&file, &AllowedDirectories::none().with_key(key.clone()))?;

@@ -1,7 +1,7 @@
 //! What is to be behind an image.
 
 use anyhow::{Context, Result};
-use blockyard_block::{Disk, Qcow2Backing, directory_of};
+use blockyard_block::{Disk, KeyFile, Qcow2Backing, directory_of};
 use blockyard_command_line::disk;
 use blockyard_command_line::usage_error::UsageLines;
 use blockyard_image::whole::{self, named_from};
@@ -15,11 +15,16 @@ pub fn allowed(image: &Path, backing: Option<&Qcow2Backing>, allow_dirs: &[PathB
     allow_dirs.iter().cloned().chain(own).collect()
 }
 
-/// Opens it, for reading: it must be there, and be what it is said to be.
+/// Opens it, for reading: it must be there, and be what it is said to be. `key_file`: its passphrase, if it is encrypted.
 ///
 /// # Errors
 /// When it is not.
-pub fn open(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
-    let named = whole::behind(image, backing).map_err(UsageLines::from)?;
+pub fn open(
+    image: &Path,
+    backing: &Qcow2Backing,
+    allow_dirs: &[PathBuf],
+    key_file: Option<&Path>,
+) -> Result<Arc<dyn Disk>> {
+    let named = whole::behind(image, backing).map_err(UsageLines::from)?.with_key_file(key_file.map(KeyFile::new));
     Ok(open_disk(&named, &disk::to_read(allow_dirs).streaming()).context("cannot open the backing file")?.disk)
 }

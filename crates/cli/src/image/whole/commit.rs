@@ -49,7 +49,7 @@ pub struct CommitArgs {
 pub fn run(args: &CommitArgs) -> Result<()> {
     let named = named_image::parse_based(&args.image, args.format)?.named;
     let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
-    let commit = Commit::open(&args.image, file, args.base.as_deref(), &args.allow_dir, named.key_file())?;
+    let commit = Commit::open(&args.image, file, args.base.as_deref(), &args.allow_dir, named.keys())?;
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     shut_in(&[&named], Vec::new(), 1)?;
     let empties = !args.drop && args.base.is_none();

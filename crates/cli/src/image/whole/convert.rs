@@ -95,6 +95,9 @@ pub struct ConvertArgs {
     /// File with the passphrase of a new encrypted image (-o encrypt.format=luks, or -O luks), and nothing else in it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compress", "no_create"])]
     key_file: Option<PathBuf>,
+    /// File with the passphrase of the backing file, if that is encrypted.
+    #[arg(long, value_name = "FILE")]
+    backing_key_file: Option<PathBuf>,
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -254,7 +257,9 @@ impl ConvertArgs {
         let (image, options) = self.layout(path, named, source.permissions)?;
         let image = image.sized_for(source, |bytes| options.size_for(bytes), watch)?;
         let allow_dirs = behind::allowed(path, image.backing.as_ref(), &self.allow_dir);
-        let behind = image.backing.as_ref().map(|backing| behind::open(path, backing, &allow_dirs)).transpose()?;
+        let key_file = self.backing_key_file.as_deref();
+        let behind =
+            image.backing.as_ref().map(|backing| behind::open(path, backing, &allow_dirs, key_file)).transpose()?;
         Target::new_image(&image, source, behind, &allow_dirs, watch).map_err(suggest_in_place)
     }
 
@@ -310,6 +315,7 @@ impl ConvertArgs {
             features,
             preallocation,
             backing,
+            backing_key: self.backing_key_file.as_ref().map(KeyFile::new),
             data_file,
             encryption,
             ..NewImage::new(path, format, 0)

@@ -71,6 +71,9 @@ pub struct CreateArgs {
     /// File with the passphrase of an encrypted image (-o encrypt.format=luks, or -f luks), and nothing else in it.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// File with the passphrase of the backing file, if that is encrypted.
+    #[arg(long, value_name = "FILE")]
+    backing_key_file: Option<PathBuf>,
     /// Directory in which files behind the backing file may lie; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -103,12 +106,14 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     }
     let size_bytes = match (args.size.or(options.size_bytes), &backing) {
         (Some(size), _) => size,
-        (None, Some(backing)) if !args.unsafe_ => backing_size(&path, backing, &allow_dirs)?,
+        (None, Some(backing)) if !args.unsafe_ => {
+            backing_size(&path, backing, &allow_dirs, args.backing_key_file.as_deref())?
+        }
         (None, _) => bail!(UsageError("how large? Give a size such as 8G".to_owned())),
     };
     if let (Some(backing), false, true) = (&backing, args.unsafe_, args.size.is_some()) {
         // It must be there, and be what it is said to be.
-        backing_size(&path, backing, &allow_dirs)?;
+        backing_size(&path, backing, &allow_dirs, args.backing_key_file.as_deref())?;
     }
     // Nobody else's images end in the middle of a sector.
     let size_bytes = options.size_for(size_bytes);
@@ -119,6 +124,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         features: options.features,
         preallocation: options.preallocation.unwrap_or_default(),
         backing,
+        backing_key: args.backing_key_file.as_ref().map(KeyFile::new),
         data_file: options.data_file()?,
         encryption,
         ..NewImage::new(path, format, size_bytes)
@@ -135,8 +141,8 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     tell(&creation)
 }
 
-fn backing_size(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf]) -> Result<u64> {
-    Ok(behind::open(image, backing, allow_dirs)?.geometry().capacity_bytes)
+fn backing_size(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf], key_file: Option<&Path>) -> Result<u64> {
+    Ok(behind::open(image, backing, allow_dirs, key_file)?.geometry().capacity_bytes)
 }
 
 fn tell(creation: &Creation) -> Result<()> {

@@ -7,7 +7,7 @@ use super::vmdk_report::VmdkReport;
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::{PartitionTable, Scheme};
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{ChainImage, OvaDisk, printable, size};
+use blockyard_block::{BlockMapInfo, ChainImage, OvaDisk, Qcow2Info, VmdkInfo, printable, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::{self, print};
@@ -147,6 +147,13 @@ struct Behind {
     format: &'static str,
     virtual_size: u64,
     actual_size: u64,
+    dirty_flag: bool,
+    #[serde(flatten)]
+    qcow2: Option<Qcow2Report>,
+    #[serde(flatten)]
+    vmdk: Option<VmdkReport>,
+    #[serde(flatten)]
+    block_map: Option<BlockMapReport>,
 }
 
 /// A disk in an OVA.
@@ -178,6 +185,12 @@ struct Partition {
     name: String,
 }
 
+fn is_dirty(qcow2: Option<&Qcow2Info>, vmdk: Option<&VmdkInfo>, block_map: Option<&BlockMapInfo>) -> bool {
+    qcow2.is_some_and(|info| info.is_dirty)
+        || vmdk.is_some_and(|info| info.is_dirty)
+        || block_map.is_some_and(|info| info.is_dirty)
+}
+
 impl Report {
     fn new(named: &DiskSpecification, info: ImageInfo) -> Self {
         let ImageInfo { file, format, virtual_bytes, storage_bytes, qcow2, vmdk, block_map, users, .. } = info;
@@ -187,14 +200,12 @@ impl Report {
             format: format.to_owned(),
             virtual_size: virtual_bytes,
             actual_size: storage_bytes,
-            dirty_flag: qcow2.as_ref().is_some_and(|info| info.is_dirty)
-                || block_map.as_ref().is_some_and(|info| info.is_dirty)
-                || vmdk.as_ref().is_some_and(|info| info.is_dirty),
+            dirty_flag: is_dirty(qcow2.as_ref(), vmdk.as_ref(), block_map.as_ref()),
             qcow2: qcow2.map(|info| Qcow2Report::of(file.as_deref(), info)),
             vmdk: vmdk.map(|info| VmdkReport::of(file.as_deref(), info)),
             block_map: block_map.map(|info| BlockMapReport::of(format, info)),
             disks: (1..).zip(info.ova_disks).map(Disk::from).collect(),
-            backing_chain: info.behind.iter().map(Behind::from).collect(),
+            backing_chain: info.behind.into_iter().map(Behind::from).collect(),
             users: Users { writer: users.writer, reader: users.reader },
             safety: None,
             unfinished_change: info.unfinished.map(name),
@@ -260,7 +271,7 @@ impl Report {
             let _ = writeln!(text, "not usable here: {}", printable(why));
             return text.trim_end().to_owned();
         }
-        for Behind { filename, format, virtual_size, actual_size } in &self.backing_chain {
+        for Behind { filename, format, virtual_size, actual_size, .. } in &self.backing_chain {
             let (virtual_size, actual_size) = (size::human(*virtual_size), size::human(*actual_size));
             let _ =
                 writeln!(text, "behind it: {} ({format}, {virtual_size}, {actual_size} on disk)", printable(filename));
@@ -299,13 +310,18 @@ impl From<(usize, OvaDisk)> for Disk {
     }
 }
 
-impl From<&ChainImage> for Behind {
-    fn from(image: &ChainImage) -> Self {
+impl From<ChainImage> for Behind {
+    fn from(image: ChainImage) -> Self {
+        let ChainImage { path, format, size_bytes, allocated_bytes, qcow2, vmdk, block_map } = image;
         Self {
-            filename: image.path.display().to_string(),
-            format: if image.qcow2.is_some() { "qcow2" } else { "raw" },
-            virtual_size: image.size_bytes,
-            actual_size: image.allocated_bytes,
+            filename: path.display().to_string(),
+            format,
+            virtual_size: size_bytes,
+            actual_size: allocated_bytes,
+            dirty_flag: is_dirty(qcow2.as_ref(), vmdk.as_ref(), block_map.as_ref()),
+            qcow2: qcow2.map(|info| Qcow2Report::of(Some(&path), info)),
+            vmdk: vmdk.map(|info| VmdkReport::of(Some(&path), info)),
+            block_map: block_map.map(|info| BlockMapReport::of(format, info)),
         }
     }
 }

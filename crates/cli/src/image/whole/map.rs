@@ -49,7 +49,7 @@ pub fn run(args: &MapArgs) -> Result<()> {
         _ => None,
     };
     let map = match (&file, named.format().filter(|_| named.partition().is_none())) {
-        (Some(file), Some(Format::Qcow2)) => Map::of_qcow2(file, &args.allow_dir)?,
+        (Some(file), Some(Format::Qcow2)) => Map::of_qcow2(file, &args.allow_dir, named.keys())?,
         (Some(file), Some(Format::BlockMap(format))) => Map::of_block_map(file, format, &args.allow_dir)?,
         (Some(file), Some(Format::Ova)) => Map::of_ova(file, named.disk_number())?,
         (file, _) => {

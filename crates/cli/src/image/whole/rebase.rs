@@ -41,6 +41,9 @@ pub struct RebaseArgs {
     /// Show progress.
     #[arg(short)]
     progress: bool,
+    /// File with the passphrase of the new backing file, if that is encrypted.
+    #[arg(long, value_name = "FILE")]
+    backing_key_file: Option<PathBuf>,
     /// Directory in which its backing files may lie; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -63,8 +66,10 @@ pub fn run(args: &RebaseArgs) -> Result<()> {
             rebase.refuse_itself(backing)?;
         }
         let allow_dirs = behind::allowed(rebase.path(), backing.as_ref(), &args.allow_dir);
-        let behind = backing.as_ref().map(|backing| behind::open(rebase.path(), backing, &allow_dirs)).transpose()?;
-        if let Some(keeping) = rebase.keeping(behind, &args.allow_dir, named.key_file())? {
+        let key_file = args.backing_key_file.as_deref();
+        let behind =
+            backing.as_ref().map(|backing| behind::open(rebase.path(), backing, &allow_dirs, key_file)).transpose()?;
+        if let Some(keeping) = rebase.keeping(behind, &args.allow_dir, named.keys())? {
             let watch = AtTerminal::watching(args.progress && !args.quiet)?;
             shut_in(&[&named], Vec::new(), 1)?;
             keeping.run(&watch)?;
@@ -80,15 +85,14 @@ pub fn run(args: &RebaseArgs) -> Result<()> {
     })
 }
 
+const OVA_BEHIND: &str = "an OVA has several disks and cannot be behind an image: convert its disk first";
+
 impl RebaseArgs {
     fn new_backing(&self) -> Result<Option<Qcow2Backing>> {
         let name = self.backing.clone();
         match (name.is_empty(), self.backing_format) {
             (true, _) => Ok(None),
-            (false, Some(format @ (Format::Luks | Format::BlockMap(_) | Format::Ova))) => {
-                let name = format.name();
-                bail!(UsageError(format!("a backing file is raw or qcow2: {name} images cannot be behind others")))
-            }
+            (false, Some(Format::Ova)) => bail!(UsageError(OVA_BEHIND.to_owned())),
             (false, Some(format)) if name.len() <= 1023 => {
                 Ok(Some(Qcow2Backing { name, format: format.word().to_owned() }))
             }

@@ -64,11 +64,11 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     let file = open_to_change(&named, &access)?.file;
     let old_bytes = match format {
         // Without its key, if it is encrypted.
-        Format::Qcow2 if named.key_file().is_none() => Qcow2Disk::size_bytes_of(&file)?,
+        Format::Qcow2 if named.keys().is_empty() => Qcow2Disk::size_bytes_of(&file)?,
         _ => open_disk(&named, &OpenOptions { file: Some(&file), read_only: true, ..access })?.length_bytes,
     };
     let resize = Resize::new(&file, format, old_bytes, args.size, args.shrink, preallocation)?;
-    let resize = resize.with_key(named.key_file().cloned());
+    let resize = resize.with_keys(named.keys());
     match format {
         // It may take long.
         Format::Raw => resize.run(&args.allow_dir, &AtTerminal::catch()?)?,

@@ -54,10 +54,10 @@ impl Chain<'_> {
                 // A device that is written is ours alone, so it is opened once.
                 let (file, _) = found.open(is_written, (is_written && options.lock).then_some(&*target))?;
                 if is_written {
-                    self.see(&file, &target)?;
+                    self.files.add_part(&file, &target)?;
                 }
                 FileDisk::lock(&file, &target, &options)?;
-                self.permit(&file, &target)?;
+                self.files.permit(&file, &target)?;
                 let own_file = file.try_clone().map_err(|source| opening(&target, source))?;
                 let disk = FileDisk::from_file(file, &options)?;
                 let has_bytes = disk.length_bytes();
@@ -90,7 +90,7 @@ impl Chain<'_> {
         is_written: bool,
     ) -> Result<Storage, ImageError> {
         let (file, path) = self.allowed.find(image, name)?.open(is_written, None)?;
-        self.see(&file, &path)?;
+        self.files.add_part(&file, &path)?;
         FileDisk::lock(&file, &path, &FileOptions { read_only: !is_written, ..self.options })?;
         let image_file = self.image_file(&file, &path)?;
         let (map, note) = vmdk::read_extent(&image_file)?;

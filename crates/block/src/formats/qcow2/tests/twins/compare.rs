@@ -123,7 +123,7 @@ fn same_maps(twins: &Twins, ours: &Ours, theirs: &Theirs, held: &[u8]) -> Result
     let mut of_ours: Vec<DataRun> = Vec::new();
     let mut at = 0;
     while at < twins.size {
-        let mapping = disk.map(at..twins.size).map_err(|error| error.to_string())?;
+        let (mapping, _) = disk.map(at..twins.size).map_err(|error| error.to_string())?;
         if matches!(mapping.kind, Qcow2MappingKind::Data { .. } | Qcow2MappingKind::Compressed) {
             of_ours.push((at..at + mapping.length_bytes, mapping.depth as u64));
         }

@@ -1,0 +1,161 @@
+//! Images over others in other formats, by the commands, compared with qemu-img.
+
+use super::*;
+
+/// An image in this format with some data, as `base` with the format's ending.
+fn base(yard: &Yard, word: &str, options: &str) -> String {
+    yard.sparse("base.img", 8 * MIB, &[(0, MIB), (3 * MIB, 70_000)], 3);
+    let name = format!("base.{}", if word == "vpc" { "vhd" } else { word });
+    qemu_img(yard, &format!("convert -f raw -O {word}{options} base.img {name}"));
+    name
+}
+
+#[test]
+fn commands_see_what_is_behind_an_image() {
+    let yard = Yard::new();
+    for (word, options) in [("vmdk", ""), ("vpc", " -o force_size=on"), ("vhdx", ""), ("vdi", ""), ("qed", "")] {
+        let base = base(&yard, word, options);
+        let run = |line: &str| image(&yard, line.split(' ')).succeeded();
+        run(&format!("create -q -b {base} -F {word} top.qcow2"));
+        qemu_img(&yard, "compare -f qcow2 -F raw top.qcow2 base.img");
+        run("compare top.qcow2 base.img --allow-dir .");
+        let info = run("info --json --backing-chain top.qcow2 --allow-dir .").json();
+        let theirs = qemu_img(&yard, "info --output=json --backing-chain top.qcow2").json();
+        let theirs = &theirs.as_array().unwrap()[1];
+        let ours = &info["backing-chain"].as_array().unwrap()[0];
+        for key in ["format", "virtual-size", "cluster-size", "actual-size", "dirty-flag"] {
+            assert!(theirs[key].is_null() || ours[key] == theirs[key], "{word}: {key}: {ours} {theirs}");
+        }
+        assert!(ours["filename"].as_str().unwrap().ends_with(&base), "{ours}");
+        assert!(run("info --backing-chain top.qcow2 --allow-dir .").stdout.contains(&format!("{base} ({word}, ")));
+        // Theirs says nothing of holes within blocks.
+        let data = |map: &serde_json::Value| {
+            let entries = map.as_array().unwrap().iter();
+            entries.filter(|entry| entry["data"] == true).map(|entry| entry["depth"].clone()).collect::<Vec<_>>()
+        };
+        let ours = data(&run("map --json top.qcow2 --allow-dir .").json());
+        let theirs = data(&qemu_img(&yard, "map --output=json top.qcow2").json());
+        assert!(!ours.is_empty() && ours.first() == theirs.first(), "{word}: {ours:?} {theirs:?}");
+        assert!(run("map top.qcow2 --allow-dir .").stdout.contains(&base), "{word}");
+        run("measure -O qcow2 top.qcow2 --allow-dir .");
+        // What is equal to the base stays there.
+        run(&format!("convert -q -B {base} -F {word} base.img thin.qcow2"));
+        qemu_img(&yard, "compare -f qcow2 -F raw thin.qcow2 base.img");
+        assert!(allocated_bytes(&yard.path("thin.qcow2")) < MIB / 2, "{word}");
+        let safety = image(&yard, ["info", "--safety", "--json", "top.qcow2", "--allow-dir", "."]);
+        assert!(safety.stdout.contains("backing-file"), "{safety:?}");
+    }
+}
+
+#[test]
+fn parents_of_other_hypervisors_formats_are_in_the_chain() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f vmdk one.vmdk 4M");
+    qemu_img(&yard, "create -q -f vmdk -b one.vmdk -F vmdk two.vmdk");
+    let info = image(&yard, ["info", "--json", "--backing-chain", "two.vmdk", "--allow-dir", "."]).succeeded().json();
+    let chain = info["backing-chain"].as_array().unwrap();
+    assert_eq!((chain.len(), &chain[0]["format"]), (1, &"vmdk".into()), "{info}");
+    assert_eq!(chain[0]["format-specific"]["data"]["create-type"], "monolithicSparse");
+    image(&yard, ["info", "--backing-chain", "two.vmdk"]).failed(1, &["one.vmdk", "--allow-dir"]);
+}
+
+#[test]
+fn an_image_gets_a_backing_file_in_another_format() {
+    let yard = Yard::new();
+    let base = base(&yard, "vhdx", "");
+    yard.sparse("data.img", 8 * MIB, &[(0, 2 * MIB), (3 * MIB, 70_000)], 3);
+    let run = |line: &str| image(&yard, line.split(' ')).succeeded();
+    run("convert -q data.img top.qcow2");
+    run(&format!("rebase -q -b {base} -F vhdx top.qcow2"));
+    qemu_img(&yard, "compare -f qcow2 -F raw top.qcow2 data.img");
+    run("compare -q top.qcow2 data.img --allow-dir .");
+    run("rebase -q -b  top.qcow2 --allow-dir .");
+    run("compare -q top.qcow2 data.img");
+    image(&yard, "rebase -b vm.ova -F ova top.qcow2".split(' ')).failed(2, &["an OVA has several disks"]);
+}
+
+#[test]
+fn an_image_is_committed_where_its_backing_file_is_written_in_place() {
+    let yard = Yard::new();
+    yard.sparse("data.img", 8 * MIB, &[(0, 2 * MIB), (5 * MIB, 70_000)], 4);
+    let run = |line: &str| image(&yard, line.split(' '));
+    for (word, options, is_written) in [
+        ("vmdk", "", true),
+        ("vmdk", " -o subformat=monolithicFlat", true),
+        ("vmdk", " -o subformat=streamOptimized", false),
+        ("vhdx", "", false),
+        ("vpc", " -o force_size=on", false),
+        ("vdi", "", false),
+    ] {
+        let base = base(&yard, word, options);
+        let files = || {
+            let paths = fs::read_dir(yard.path("")).unwrap().map(|entry| entry.unwrap().path());
+            let mut files: Vec<_> =
+                paths.filter(|path| path.is_file()).map(|path| (fs::read(&path).unwrap(), path)).collect();
+            files.sort();
+            files
+        };
+        run(&format!("convert -q -B {base} -F {word} data.img top.qcow2")).succeeded();
+        let before = files();
+        let committed = run("commit -q top.qcow2 --allow-dir .");
+        if is_written {
+            committed.succeeded();
+            qemu_img(&yard, &format!("compare -f {word} -F raw {base} data.img"));
+            qemu_img(&yard, "check -q top.qcow2");
+            run("compare -q top.qcow2 data.img --allow-dir .").succeeded();
+        } else {
+            committed.failed(1, &["cannot commit top.qcow2", &base, "only read"]);
+            assert!(files() == before, "{word}{options}: something has changed");
+        }
+        // A base that is smaller is not made larger, unless it can be.
+        run(&format!("create -q -u -b {base} -F {word} large.qcow2 16M")).succeeded();
+        let before = files();
+        run("commit -q large.qcow2 --allow-dir .").failed(1, &[&base, "are not resized"]);
+        assert!(files() == before, "{word}{options}: something has changed");
+    }
+}
+
+/// A key is said of each image.
+#[test]
+fn what_is_behind_an_image_may_be_encrypted() {
+    let yard = Yard::new();
+    for name in ["own", "base"] {
+        fs::write(yard.path(name), name).unwrap();
+        fs::set_permissions(yard.path(name), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    yard.sparse("data.img", 2 * MIB, &[(0, MIB)], 5);
+    let run = |line: &str| image(&yard, line.split(' '));
+    run("convert -q data.img -f raw -O luks base.luks -o iter-time=10 --key-file base").succeeded();
+    let luks = "-o encrypt.format=luks,encrypt.iter-time=10 --key-file own";
+    run(&format!("create -q -b base.luks -F luks --backing-key-file base top.qcow2 {luks}")).succeeded();
+    let top = "top.qcow2,key-file=own,backing-key-file=base";
+    run(&format!("compare -q {top} data.img --allow-dir .")).succeeded();
+    run(&format!("info --backing-chain {top} --allow-dir .")).succeeded();
+    run(&format!("map --json {top} --allow-dir .")).succeeded();
+    let secrets = "--object secret,id=o,file=own --object secret,id=b,file=base --image-opts";
+    let theirs = "driver=qcow2,encrypt.key-secret=o,file.filename=top.qcow2,backing.driver=luks,\
+                  backing.key-secret=b,backing.file.filename=base.luks";
+    qemu_img(&yard, &format!("convert {secrets} {theirs} -O raw theirs.img"));
+    assert!(same(&yard.path("theirs.img"), &yard.path("data.img")));
+    yard.sparse("other.img", 2 * MIB, &[(512, MIB)], 6);
+    run(&format!("convert -q -n other.img {top} --allow-dir .")).succeeded();
+    run(&format!("commit -q {top} --allow-dir .")).succeeded();
+    run("compare -q base.luks,format=luks,key-file=base other.img").succeeded();
+    run("convert -q -B base.luks -F luks --backing-key-file base other.img thin.qcow2").succeeded();
+    run("compare -q thin.qcow2,backing-key-file=1:base other.img --allow-dir .").succeeded();
+    for (line, status, said) in [
+        ("compare top.qcow2,key-file=own data.img", 2, "by another passphrase"),
+        ("compare thin.qcow2 data.img", 2, "by ,backing-key-file=1:FILE of the image in front"),
+        (
+            "compare top.qcow2,key-file=own,backing-key-file=base,backing-key-file=2:own data.img",
+            2,
+            "leave backing-key-file=2: out",
+        ),
+        ("compare thin.qcow2,key-file=own,backing-key-file=base data.img", 2, "leave key-file= out"),
+        ("compare base.luks,format=luks,key-file=base,backing-key-file=own data.img", 2, "are behind qcow2 images"),
+        ("compare top.qcow2,backing-key-file=0:own data.img", 2, "'0' is not the number of an image behind it"),
+        ("compare top.qcow2,backing-key-file=1:own,backing-key-file=base data.img", 2, "has a key file already"),
+    ] {
+        run(&format!("{line} --allow-dir .")).failed(status, &[said]);
+    }
+}
