@@ -2,7 +2,8 @@
 
 use blockyard_block::layers::{AlignOptions, AlignedDisk};
 use blockyard_block::{
-    Completion, Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Queue, Request, RequestError, Segment,
+    AllowedDirectories, Completion, Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Qcow2Disk, Queue,
+    Request, RequestError, Segment,
 };
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -183,6 +184,64 @@ fn a_file_that_wants_larger_transfers_has_larger_blocks() {
     // Of the device itself, too. It is mounted: only to be read.
     let disk = FileDisk::open(&device.path, &FileOptions { read_only: true, ..options(Engine::Auto) }).unwrap();
     assert_eq!(disk.geometry().logical_block_bytes, 4096);
+}
+
+/// qcow2 on a file system on such a device, and on the device itself: also what is forced, and what is no whole block.
+#[test]
+fn images_on_a_device_of_large_blocks_are_written_directly() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("device.img");
+    File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let device = LoopDevice::new(&image, 4096);
+    for cluster_bytes in [512, 4096, 65_536] {
+        write_directly(&device.path, cluster_bytes);
+    }
+    let mount = Mount::new(&device.path, &["mkfs.ext4", "-q", "-F"], directory.path());
+    for cluster_bytes in [512, 4096, 65_536] {
+        write_directly(&mount.0.join("disk.qcow2"), cluster_bytes);
+    }
+}
+
+fn write_directly(path: &Path, cluster_bytes: u32) {
+    let qemu_img = |arguments: &[&str]| {
+        let status = Command::new("qemu-img").args(arguments).arg(path).status();
+        assert!(status.expect("qemu-img comes with the package qemu-utils").success(), "{arguments:?} {path:?}");
+    };
+    let mut create = Command::new("qemu-img");
+    create.args(["create", "-q", "-f", "qcow2", "-o", &format!("cluster_size={cluster_bytes}")]).arg(path).arg("4M");
+    assert!(create.status().expect("qemu-img comes with the package qemu-utils").success());
+    let mut expected = vec![0; 4 << 20];
+    for engine in ENGINES {
+        let disk = Qcow2Disk::open(path, &options(engine), &AllowedDirectories::none()).unwrap();
+        let is_direct = cluster_bytes >= 4096;
+        assert_eq!(disk.geometry().logical_block_bytes, if is_direct { 4096 } else { 512 });
+        let disk = AlignedDisk::where_needed(Arc::new(disk), &AlignOptions::default()).unwrap();
+        let disk: Arc<dyn Disk> = match disk.geometry().logical_block_bytes {
+            512 => disk,
+            _ => Arc::new(AlignedDisk::new(disk, &AlignOptions::default()).unwrap()),
+        };
+        let memory = MemoryMap::allocate(&[(0, 4 << 20)]).unwrap();
+        let mut queue = disk.open_queue(&memory, 4).unwrap();
+        for (offset, length, force_unit_access) in
+            [(0, 8192, true), (512, 1024, true), (100 << 10, 3584, false), ((1 << 20) - 512, 70_144, true)]
+        {
+            let bytes: Vec<_> = pattern(length).into_iter().map(|byte| byte ^ offset as u8 ^ engine as u8).collect();
+            memory.slice(segment(77, length as u64)).unwrap().copy_from(&bytes[..]);
+            let write = Operation::Write { force_unit_access };
+            perform(&mut *queue, write, offset as u64, &[segment(77, length as u64)]).unwrap();
+            expected[offset..offset + length].copy_from_slice(&bytes);
+        }
+        perform(&mut *queue, Operation::Flush, 0, &[]).unwrap();
+        assert!(read(&*disk, &memory) == expected, "{path:?} {cluster_bytes} {engine:?}");
+    }
+    qemu_img(&["check", "-q", "-f", "qcow2"]);
+    let raw = tempfile::NamedTempFile::new().unwrap();
+    let convert =
+        Command::new("qemu-img").args(["convert", "-f", "qcow2", "-O", "raw"]).arg(path).arg(raw.path()).status();
+    assert!(
+        convert.unwrap().success() && fs::read(raw.path()).unwrap() == expected,
+        "{path:?} {cluster_bytes}, by QEMU"
+    );
 }
 
 #[test]

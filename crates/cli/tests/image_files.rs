@@ -33,6 +33,8 @@ mod snapshots;
 #[path = "image_files/sources.rs"]
 mod sources;
 mod support;
+#[path = "../../block/tests/formats/block_map/vhdx_image.rs"]
+mod vhdx_image;
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -84,6 +84,8 @@ pub struct BlockMapInfo {
     pub size_bytes: u64,
     /// Bytes of a block; `None`: all of the disk lies in one piece.
     pub block_bytes: Option<u64>,
+    /// The logical sector of the disk, where it says one.
+    pub sector_bytes: Option<u64>,
     /// How it is laid out, as its specification calls that: `dynamic`, say.
     pub subformat: &'static str,
     /// What it calls the image that it is a difference from.
@@ -235,6 +237,20 @@ impl BlockMapDisk {
     /// When the map cannot be read.
     pub fn check(&self, say: &mut dyn FnMut(&str)) -> io::Result<CheckReport> {
         self.worker.image().check(say)
+    }
+
+    /// Does what the log of an image holds, whose writer has not closed it: where it belongs, on stable storage, and
+    /// the log is empty then. The image is open for writing, and locked. Whether there was anything to do; only a VHDX
+    /// has a log.
+    ///
+    /// # Errors
+    /// When the image or its log is damaged: then nothing was written. When the file cannot be written: it can be done
+    /// again.
+    pub fn replay_log(image: &OpenedFile, format: BlockMapFormat) -> Result<bool, ImageError> {
+        match format {
+            BlockMapFormat::Vhdx => vhdx::replay_log(image),
+            _ => Ok(false),
+        }
     }
 
     /// What is worth saying though it is opened, each in a sentence.

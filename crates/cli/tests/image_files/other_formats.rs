@@ -68,6 +68,8 @@ fn images_of_other_hypervisors_are_read_as_disks() {
                     ("vmdk", "a.vmdk" | "a.VMDK", "resize") => "only raw and qcow2 images are resized",
                     ("vmdk", "a.vmdk" | "a.VMDK", "check") => "nothing in VMDKs is repaired",
                     (_, "a.vmdk", _) => continue,
+                    // That does the log.
+                    ("vhdx", "a.vhdx" | "a.VHDX", "check") => continue,
                     _ => said,
                 };
                 run(blockyard().current_dir(yard.path("")).args(arguments)).failed(1, &[name, said]);
@@ -281,4 +283,43 @@ fn a_vmdk_is_written_to_up_to_the_last_byte_that_its_file_may_have() {
     // Without the limit, it goes on.
     image(&yard, ["convert", "-n", "large.img", "disk.vmdk"]).succeeded();
     qemu_img(&yard, "compare -f raw -F vmdk large.img disk.vmdk");
+}
+
+/// A block's entry is in the log only.
+#[test]
+fn the_log_of_an_image_that_was_not_closed_is_replayed_by_check() {
+    use crate::vhdx_image::{ALL, Change, LogEntry, TABLE_OFFSET, VhdxImage};
+    let yard = Yard::new();
+    let blocks = vec![(1, 6, ALL, vec![7; 1 << 20])];
+    let image_of = VhdxImage { log_id: [3; 16], sector_bytes: 4096, blocks, ..VhdxImage::new(4 << 20, 1 << 20) };
+    let mut bytes = image_of.bytes();
+    let table = bytes[TABLE_OFFSET..][..4096].to_vec();
+    let changes = vec![Change::Page { offset: TABLE_OFFSET as u64, bytes: table }];
+    let end = bytes.len() as u64;
+    let log = LogEntry { sequence: 3, tail: 0, log_id: [3; 16], flushed_bytes: end, last_bytes: end, changes }.bytes();
+    bytes = VhdxImage { log, ..image_of }.bytes();
+    bytes[TABLE_OFFSET..][..4096].fill(0);
+    fs::write(yard.path("a.vhdx"), &bytes).unwrap();
+    let check = image(&yard, ["check", "a.vhdx"]).succeeded();
+    assert!((check.stdout.clone() + &check.stderr).contains("its log has to be replayed"), "{check:?}");
+    let info = image(&yard, ["info", "--json", "a.vhdx"]).succeeded().json();
+    let sector = &info["format-specific"]["data"]["logical-sector-size"];
+    assert_eq!((&info["dirty-flag"], sector), (&true.into(), &4096.into()));
+    assert!(image(&yard, ["info", "a.vhdx"]).succeeded().stdout.contains("logical sector size: 4096 bytes"));
+    image(&yard, ["convert", "-q", "a.vhdx", "read.img"]).succeeded();
+    assert!(fs::read(yard.path("a.vhdx")).unwrap() == bytes, "it was written to");
+    let repaired = image(&yard, ["check", "-r", "all", "a.vhdx"]).succeeded().stdout;
+    assert!(repaired.contains("found and repaired") && repaired.contains("1 corruptions"), "{repaired}");
+    assert!(!image(&yard, ["check", "-r", "all", "a.vhdx"]).succeeded().stdout.contains("repaired"));
+    assert_eq!(image(&yard, ["info", "--json", "a.vhdx"]).succeeded().json()["dirty-flag"], false);
+    image(&yard, ["compare", "-q", "a.vhdx", "read.img"]).succeeded();
+    assert!(fs::read(yard.path("read.img")).unwrap()[1 << 20..2 << 20].iter().all(|&byte| byte == 7));
+    // A log over the headers is none: the file stays as it is.
+    let over = vec![Change::Page { offset: 64 << 10, bytes: vec![1; 4096] }];
+    let log = LogEntry { sequence: 3, tail: 0, log_id: [3; 16], flushed_bytes: end, last_bytes: end, changes: over };
+    bytes = VhdxImage { log: log.bytes(), log_id: [3; 16], ..VhdxImage::new(4 << 20, 1 << 20) }.bytes();
+    bytes.resize(end as usize, 0);
+    fs::write(yard.path("b.vhdx"), &bytes).unwrap();
+    image(&yard, ["check", "-r", "all", "b.vhdx"]).failed(1, &["its log changes the headers or itself"]);
+    assert!(fs::read(yard.path("b.vhdx")).unwrap() == bytes, "it was written to");
 }

@@ -342,7 +342,7 @@ fn changed_storage(piece: &Piece) -> io::Result<Storage> {
     }
 }
 
-fn zero_in_place(file: &WritableFile, offset: u64, length: u64, how: Zeroing) -> io::Result<()> {
+pub(super) fn zero_in_place(file: &WritableFile, offset: u64, length: u64, how: Zeroing) -> io::Result<()> {
     let done = if how == Zeroing::Keep { file.zero_range(offset, length) } else { file.punch_hole(offset, length) };
     match done {
         // What this file cannot do is written, if it has to be.

@@ -102,6 +102,11 @@ impl ImageFile {
         self.logged = Some(logged);
     }
 
+    /// That, if anything is.
+    pub(super) fn logged(&self) -> Option<&Logged> {
+        self.logged.as_ref()
+    }
+
     /// The first part of a range that is not read from the file alone.
     pub(super) fn first_logged(&self, range: Range<u64>) -> Option<Range<u64>> {
         self.logged.as_ref()?.first_in(range)

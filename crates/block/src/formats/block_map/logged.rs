@@ -1,4 +1,5 @@
-//! Changes to an image's file that are in its log only, and are read in the place of what lies in the file.
+//! Changes to an image's file that are in its log only, and are read in the place of what lies in the file, or written
+//! to it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -58,6 +59,11 @@ impl Logged {
             }
         }
         self.changes.insert(range.start, (range.end, change));
+    }
+
+    /// All of them, each with its range.
+    pub(super) fn changes(&self) -> impl Iterator<Item = (Range<u64>, Option<&[u8; PAGE_BYTES]>)> {
+        self.changes.iter().map(|(&start, (end, change))| (start..*end, change.as_deref()))
     }
 
     /// The first changed range of a range.

@@ -108,6 +108,7 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
     let info = BlockMapInfo {
         size_bytes: map.size_bytes,
         block_bytes: Some(map.cluster_bytes),
+        sector_bytes: None,
         subformat: "dynamic",
         parent: None,
         is_dirty: map.is_in_use,

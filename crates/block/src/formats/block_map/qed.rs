@@ -149,6 +149,7 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
     let info = BlockMapInfo {
         size_bytes: map.size_bytes,
         block_bytes: Some(map.cluster_bytes),
+        sector_bytes: None,
         subformat: "dynamic",
         parent: behind.name(),
         is_dirty: map.features & NEEDS_CHECK != 0,

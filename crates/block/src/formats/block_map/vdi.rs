@@ -99,6 +99,7 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
     let info = BlockMapInfo {
         size_bytes: map.size_bytes,
         block_bytes: Some(map.block_bytes),
+        sector_bytes: None,
         subformat: if map.is_static { "static" } else { "dynamic" },
         parent: None,
         is_dirty: false,

@@ -173,7 +173,14 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
         if !lies_within(0, size_bytes, file.length_bytes().saturating_sub(SECTOR_BYTES)) {
             return Err(file.unusable(format!("is damaged: its disk of {size_bytes} bytes is not all in the file")));
         }
-        let info = BlockMapInfo { size_bytes, block_bytes: None, subformat: "fixed", parent: None, is_dirty: false };
+        let info = BlockMapInfo {
+            size_bytes,
+            block_bytes: None,
+            sector_bytes: None,
+            subformat: "fixed",
+            parent: None,
+            is_dirty: false,
+        };
         return Ok(Opened {
             body: Body::Map(Box::new(Fixed { size_bytes })),
             info,
@@ -199,6 +206,7 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
     let info = BlockMapInfo {
         size_bytes,
         block_bytes: Some(header.block_bytes),
+        sector_bytes: None,
         subformat: if is_differencing { "differencing" } else { "dynamic" },
         parent: behind.name(),
         is_dirty: false,

@@ -1,9 +1,9 @@
 //! Hyper-V's VHDX: fixed, dynamic and differencing.
 //!
 //! A header section of 1 MiB, with two headers of which the later one counts, says where a log lies; what the log holds
-//! of whoever had the image open last is read in its place ([`log`]). Two copies of a region table say where the
-//! metadata lie, which are the sizes, and the block allocation table: 64 bits for each block, and after every chunk of
-//! blocks an entry for the bitmap of the chunk's sectors, which differencing disks have.
+//! of whoever had the image open last is read in its place ([`log`]), or done ([`replay`]). Two copies of a region
+//! table say where the metadata lie, which are the sizes, and the block allocation table: 64 bits for each block, and
+//! after every chunk of blocks an entry for the bitmap of the chunk's sectors, which differencing disks have.
 //!
 //! Source: [MS-VHDX], version 7.0; sections are named where they matter.
 
@@ -12,6 +12,7 @@ mod log;
 mod metadata;
 pub(super) mod new;
 mod parent;
+mod replay;
 
 use super::BlockMapInfo;
 use super::ImageError;
@@ -21,6 +22,7 @@ use super::image_file::ImageFile;
 use super::layer::{BlockMap, Meaning, Shape};
 use header::{Header, Regions};
 use metadata::Metadata;
+pub(super) use replay::replay_log;
 use std::io;
 
 const MIB: u64 = 1 << 20;
@@ -135,6 +137,7 @@ pub(super) fn read(file: &mut ImageFile) -> Result<Opened, ImageError> {
     let info = BlockMapInfo {
         size_bytes: metadata.size_bytes,
         block_bytes: Some(metadata.block_bytes),
+        sector_bytes: Some(metadata.sector_bytes),
         subformat: match metadata {
             Metadata { has_parent: true, .. } => "differencing",
             Metadata { is_fixed: true, .. } => "fixed",

@@ -126,6 +126,7 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
             let info = BlockMapInfo {
                 size_bytes: shape.size_bytes,
                 block_bytes: Some(shape.block_bytes),
+                sector_bytes: None,
                 subformat: if is_compressed { "compressed" } else { kind },
                 parent: None,
                 is_dirty,
@@ -135,8 +136,14 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
         Contents::Descriptor(mut descriptor) => {
             let extents = std::mem::take(&mut descriptor.extents);
             let size_bytes = extents.iter().map(|extent| extent.length_bytes).sum();
-            let info =
-                BlockMapInfo { size_bytes, block_bytes: None, subformat: "extents", parent: None, is_dirty: false };
+            let info = BlockMapInfo {
+                size_bytes,
+                block_bytes: None,
+                sector_bytes: None,
+                subformat: "extents",
+                parent: None,
+                is_dirty: false,
+            };
             (descriptor, Body::Extents(extents), info, None)
         }
     };

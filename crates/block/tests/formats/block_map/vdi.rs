@@ -34,6 +34,7 @@ fn it_says_what_it_is() {
     let wanted = BlockMapInfo {
         size_bytes: 3 * MIB - 512,
         block_bytes: Some(MIB),
+        sector_bytes: None,
         subformat: "dynamic",
         parent: None,
         is_dirty: false,

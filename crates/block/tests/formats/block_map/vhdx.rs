@@ -6,7 +6,9 @@ use super::vhdx_image::{
 };
 use super::{Contents, MIB, compare_with_qemu, convert, directory, holds, open, raw, try_open};
 use crate::rig::{Rig, pattern, qemu_img, read_only, run_accepting, text};
-use blockyard_block::{BlockMapFormat, BlockMapInfo, Disk, OpenedFile, Operation, Qcow2MappingKind, RequestError};
+use blockyard_block::{
+    BlockMapDisk, BlockMapFormat, BlockMapInfo, Disk, OpenedFile, Operation, Qcow2MappingKind, RequestError,
+};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -328,6 +330,10 @@ fn an_entry_that_leads_astray_is_an_error_where_it_is_asked_for() {
 
 const LOG_ID: [u8; 16] = [3; 16];
 
+fn to_change(path: &Path) -> OpenedFile {
+    OpenedFile::open(path, false).unwrap()
+}
+
 /// An image whose second block is in the log only: its entry, and what the table's page has besides.
 fn unclosed() -> (VhdxImage, Vec<u8>, LogEntry) {
     let (one, two) = (pattern(BLOCK, 1), pattern(BLOCK, 2));
@@ -428,6 +434,15 @@ fn what_is_in_the_log_counts() {
         let is_qemus_own = odd.contains(&what);
         let theirs = replayed_by_qemu(&path, &bytes);
         assert!(theirs == wanted || is_qemus_own, "{what}: QEMU has it otherwise");
+        // In the file, where QEMU finds it too.
+        assert!(BlockMapDisk::replay_log(&to_change(&file), VHDX).unwrap(), "{what}");
+        assert!(!BlockMapDisk::replay_log(&to_change(&file), VHDX).unwrap(), "{what}");
+        holds(open(&file, VHDX), &wanted);
+        assert!(!BlockMapInfo::of(&OpenedFile::open(&file, true).unwrap(), VHDX).unwrap().is_dirty, "{what}");
+        qemu_img(&["check", "-q", "-f", "vhdx", text(&file)]);
+        let raw = path.join("raw");
+        qemu_img(&["convert", "-f", "vhdx", "-O", "raw", text(&file), text(&raw)]);
+        assert!(fs::read(raw).unwrap() == wanted, "{what}: replayed, QEMU has it otherwise");
     }
     // One entry of another log, one that is spoiled, and none: nothing was done.
     let another = LogEntry { log_id: [4; 16], ..entry.clone() }.bytes();
@@ -463,6 +478,9 @@ fn a_log_that_makes_the_file_longer_is_read() {
     wanted[4096..8192].fill(8);
     wanted[BLOCK..2 * BLOCK].copy_from_slice(&pattern(BLOCK, 2));
     holds(open(&file, VHDX), &wanted);
+    assert!(BlockMapDisk::replay_log(&to_change(&file), VHDX).unwrap());
+    assert_eq!(file.metadata().unwrap().len(), end + MIB);
+    holds(open(&file, VHDX), &wanted);
 }
 
 #[test]
@@ -492,8 +510,16 @@ fn a_log_that_cannot_be_is_refused() {
         fs::write(&file, &bytes).unwrap();
         let said = try_open(&file, VHDX, &read_only()).unwrap_err();
         assert!(said.contains(wanted), "{said}");
+        let said = BlockMapDisk::replay_log(&to_change(&file), VHDX).unwrap_err().to_string();
+        assert!(said.contains(wanted), "{said}");
         assert!(fs::read(&file).unwrap() == bytes, "it was written to");
     }
+    // A file that nobody has.
+    let bytes =
+        without_table(&VhdxImage { log: LogEntry { last_bytes: 1 << 62, ..entry.clone() }.bytes(), ..image.clone() });
+    fs::write(&file, &bytes).unwrap();
+    let said = BlockMapDisk::replay_log(&to_change(&file), VHDX).unwrap_err().to_string();
+    assert!(said.contains("for which there is no room") && fs::read(&file).unwrap() == bytes, "{said}");
     // Every sector begins an entry that is as long as the log.
     let mut log = vec![0; LOG_BYTES];
     for at in (0..LOG_BYTES).step_by(4096) {

@@ -15,7 +15,8 @@ pub fn allowed(image: &Path, backing: Option<&Qcow2Backing>, allow_dirs: &[PathB
     allow_dirs.iter().cloned().chain(own).collect()
 }
 
-/// Opens it, for reading: it must be there, and be what it is said to be. `key_file`: its passphrase, if it is encrypted.
+/// Opens it, for reading: it must be there, and be what it is said to be. `key_file`: its passphrase, if it is
+/// encrypted.
 ///
 /// # Errors
 /// When it is not.

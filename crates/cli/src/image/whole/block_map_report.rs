@@ -22,12 +22,15 @@ pub struct BlockMapReport {
 #[serde(rename_all = "kebab-case")]
 struct Data {
     subformat: &'static str,
+    /// Bytes of the disk's logical sector, where the image says them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logical_sector_size: Option<u64>,
 }
 
 impl BlockMapReport {
     /// Of an image in the format of this word.
     pub fn of(format: &'static str, info: BlockMapInfo) -> Self {
-        let data = Data { subformat: info.subformat };
+        let data = Data { subformat: info.subformat, logical_sector_size: info.sector_bytes };
         let BlockMapInfo { block_bytes, parent, .. } = info;
         let format_specific = FormatSpecific { r#type: format, data };
         Self { cluster_size: block_bytes, backing_filename: parent, format_specific }
@@ -38,6 +41,9 @@ impl BlockMapReport {
         let _ = writeln!(text, "subformat: {}", self.format_specific.data.subformat);
         if let Some(bytes) = self.cluster_size {
             let _ = writeln!(text, "cluster size: {bytes} bytes");
+        }
+        if let Some(bytes) = self.format_specific.data.logical_sector_size {
+            let _ = writeln!(text, "logical sector size: {bytes} bytes");
         }
         if let Some(parent) = &self.backing_filename {
             let _ = writeln!(text, "backing file: {}", printable(parent));

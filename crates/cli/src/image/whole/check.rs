@@ -4,8 +4,8 @@ use super::shut_in::shut_in;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
 use blockyard_block::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, CheckReport, Disk, FileOptions, OpenedFile, Ova, Qcow2Check,
-    Repair, VmdkInfo, shown, size,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, BlockMapInfo, CheckReport, Disk, FileOptions, OpenedFile, Ova,
+    Qcow2Check, Repair, VmdkInfo, shown, size,
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -24,8 +24,9 @@ use std::path::{Path, PathBuf};
 /// checked, 2 when it is damaged (and, as with every command, on wrong usage), 3 when clusters are leaked, 63 for what
 /// cannot be checked: a raw image is nothing but the disk. One cluster with two uses is damage here even where its
 /// refcount knows. Of a VMDK, it is checked that its files are there and long enough; of formats that are only read,
-/// that every entry of the table leads to where a block can be, and no two to one. Of an OVA, it is checked that the
-/// digests of its manifest are those of its members, and its disks are.
+/// that every entry of the table leads to where a block can be, and no two to one. With -r, what the log of a VHDX
+/// holds that was not closed is written to where it belongs. Of an OVA, it is checked that the digests of its manifest
+/// are those of its members, and its disks are.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Image: a file name.
@@ -118,12 +119,15 @@ fn length_bytes(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) 
 fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, format: BlockMapFormat) -> Result<()> {
     // In a flat VMDK, there is nothing to repair.
     let is_flat = format == BlockMapFormat::Vmdk && VmdkInfo::of(file).is_ok_and(|info| info.is_flat());
-    if args.repair.is_some() && !is_flat {
+    let has_log = format == BlockMapFormat::Vhdx;
+    let is_dirty = has_log && BlockMapInfo::of(file, format).is_ok_and(|info| info.is_dirty);
+    if args.repair.is_some() && !is_flat && !has_log {
         if format == BlockMapFormat::Vmdk {
             bail!("{}: nothing in VMDKs is repaired: convert what can be read of it", shown(file.path()));
         }
         bail!("{}: {} images are only read, so nothing in them is repaired", shown(file.path()), format.name());
     }
+    let was_replayed = args.repair.is_some() && BlockMapDisk::replay_log(file, format)?;
     let options = FileOptions { read_only: true, ..FileOptions::default() };
     let (handle, allowed) = (file.file().try_clone()?, AllowedDirectories::new(&args.allow_dir)?);
     let disk = BlockMapDisk::open_in(handle, file.path(), format, &options, &allowed)?;
@@ -133,7 +137,12 @@ fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, for
         let length = size::human(disk.geometry().capacity_bytes);
         print(&format!("{}: {length} in files that are there and long enough", shown(file.path())))?;
     }
-    let report = disk.check(&mut |line| lines.say(line))?;
+    if is_dirty && !was_replayed {
+        lines.say("it was not closed: its log has to be replayed, which -r all does");
+    }
+    let mut report = disk.check(&mut |line| lines.say(line))?;
+    // As qemu-img counts it.
+    report.corruptions_fixed += u64::from(was_replayed);
     lines.end();
     Said { filename: file.path(), format: Format::BlockMap(format).word(), report }.tell(args)
 }

@@ -1,10 +1,14 @@
 //! Power cuts while a VMDK is written to: what its file may hold then is in order, and has everything that was flushed.
+//! And while the log of a VHDX is replayed, which changes nothing of what its disk holds.
 
-use super::super::{BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapWriter};
+use super::super::{BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapInfo, BlockMapWriter};
+use super::samples::vhdx_image::{self, ALL, LogEntry, METADATA_OFFSET, TABLE_OFFSET, VhdxImage};
 use crate::formats::power_cut::{BLOCK, Change, Kind, check, contents_of, cuts};
 use crate::formats::qcow2::{Recorded, Recorder};
 use crate::formats::random::Random;
-use crate::{AllowedDirectories, Disk, FileOptions, ImageError, MemoryMap, Operation, Queue, Request, Segment};
+use crate::{
+    AllowedDirectories, Disk, FileOptions, ImageError, MemoryMap, OpenedFile, Operation, Queue, Request, Segment,
+};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -202,4 +206,76 @@ fn entries_that_are_written_before_their_grains_are_caught() {
     for origin in [Origin::Parent, Origin::ParentAndZeroedGrains] {
         is_caught(origin, |seed| write_a_story(origin, seed, false));
     }
+}
+
+/// A VHDX whose log makes it longer and has its table, some of its data and zeros; what its disk holds.
+fn unclosed_vhdx() -> (Vec<u8>, Vec<u8>) {
+    const MIB: usize = 1 << 20;
+    let blocks = vec![(0, 6, ALL, vec![1; MIB])];
+    let image = VhdxImage { log_id: [3; 16], blocks, ..VhdxImage::new(4 << 20, MIB) };
+    let end = image.bytes().len();
+    let mut table = image.bytes()[TABLE_OFFSET..][..4096].to_vec();
+    vhdx_image::put(&mut table, 8, &(end as u64 | 6).to_le_bytes());
+    let page = |offset: usize, bytes: Vec<u8>| vhdx_image::Change::Page { offset: offset as u64, bytes };
+    let zeros = |offset: usize, length: u64| vhdx_image::Change::Zeros { offset: offset as u64, length };
+    let entry = |sequence, changes, last_bytes: usize| {
+        let (flushed_bytes, last_bytes) = (end as u64, last_bytes as u64);
+        LogEntry { sequence, tail: 0, log_id: [3; 16], flushed_bytes, last_bytes, changes }.bytes()
+    };
+    let first = entry(5, vec![page(TABLE_OFFSET, table), zeros(METADATA_OFFSET + MIB / 2, 8192)], end + MIB);
+    let data = vec![page(end + 8192, vec![2; 4096]), zeros(4 * MIB + 4096, 65_536), page(4 * MIB, vec![4; 4096])];
+    let second = entry(6, data, end + MIB);
+    let mut wanted = vec![1; MIB];
+    wanted[..4096].fill(4);
+    wanted[4096..4096 + 65_536].fill(0);
+    wanted.resize(4 * MIB, 0);
+    wanted[MIB + 8192..MIB + 3 * 4096].fill(2);
+    (VhdxImage { log: [first, second].concat(), ..image }.bytes(), wanted)
+}
+
+/// Cuts the power at every event of a replay, `tries` times each; what is wrong then.
+fn replay_with_cuts(in_order: bool, tries: u64) -> Result<(), String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image.vhdx");
+    let (bytes, wanted) = unclosed_vhdx();
+    fs::write(&path, bytes).unwrap();
+    let recorder = if in_order { Recorder::of(&[&path]) } else { Recorder::skipping_barriers(&[&path]) };
+    let replay = || BlockMapDisk::replay_log(&OpenedFile::open(&path, false).unwrap(), BlockMapFormat::Vhdx);
+    let was_dirty = replay().unwrap();
+    assert!(was_dirty && !replay().unwrap());
+    let recorded = recorder.end(BLOCK as u32);
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    let holds = |what: &str| {
+        let disk = BlockMapDisk::open(&path, BlockMapFormat::Vhdx, &options, &AllowedDirectories::none());
+        let failed = |source| ImageError::System { action: "read", path: path.clone(), source };
+        let read = disk.and_then(|disk| crate::read_bytes(&disk, 0..wanted.len() as u64).map_err(failed));
+        match read {
+            Ok(read) if read == wanted => Ok(()),
+            Ok(_) => Err(format!("{what}, other bytes")),
+            Err(error) => Err(format!("{what}, {}", crate::explain(&error))),
+        }
+    };
+    holds("replayed")?;
+    let (mut random, mut cutter) = (Random(1), recorded.replay());
+    for cut in 0..=recorded.recording.event_count() {
+        for _ in 0..tries {
+            cutter.cut(cut, random.below(1 << 30)).unwrap().write(&[&path]);
+            holds(&format!("cut behind event {cut}"))?;
+            replay().map_err(|error| format!("cut behind event {cut}: {}", crate::explain(&error)))?;
+            holds(&format!("cut behind event {cut} and replayed"))?;
+            let info = BlockMapInfo::of(&OpenedFile::open(&path, true).unwrap(), BlockMapFormat::Vhdx).unwrap();
+            assert!(!info.is_dirty, "cut behind event {cut}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_log_is_replayed_whenever_the_power_is_cut() {
+    replay_with_cuts(true, 8).unwrap();
+}
+
+#[test]
+fn a_replay_in_no_order_is_caught() {
+    replay_with_cuts(false, 40).unwrap_err();
 }

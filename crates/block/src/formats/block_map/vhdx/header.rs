@@ -40,7 +40,7 @@ pub(super) fn set_checksum(bytes: &mut [u8]) {
 /// The current header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    sequence: u64,
+    pub(super) sequence: u64,
     /// By which a difference from this image knows it.
     pub(super) data_write_id: Id,
     /// Which log entries count; zeros: none.
@@ -51,7 +51,7 @@ pub(super) struct Header {
 
 impl Header {
     /// `None` where there is none that is whole. The error, of one that is, goes on after the image's path.
-    fn parse(bytes: &[u8]) -> Option<Result<Self, String>> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Result<Self, String>> {
         let fields = Fields(bytes);
         (fields.begins_with(b"head") && has_right_checksum(bytes)).then(|| Self::parse_fields(fields))
     }
