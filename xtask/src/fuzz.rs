@@ -13,7 +13,12 @@ mod seeds;
 #[cfg(test)]
 mod tests;
 
-const SECONDS: u32 = 60;
+/// How long each target goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    Seconds(u32),
+    Inputs(u64),
+}
 
 struct Target {
     package: &'static str,
@@ -76,6 +81,10 @@ const TARGETS: &[Target] = &[
     in_library("blockyard-bench", "disk::replay::tests::fuzz_any_file_is_a_replay_or_an_error_with_its_line"),
     in_library("blockyard-block", "formats::qcow2::tests::fuzz::fuzz_what_the_checker_calls_clean_opens"),
     in_library("blockyard-block", "formats::qcow2::tests::fuzz::fuzz_a_spoiled_image_neither_panics_nor_hangs"),
+    in_library(
+        "blockyard-block",
+        "formats::qcow2::tests::fuzz_numbers::fuzz_an_image_of_any_kind_is_refused_or_stays_in_order",
+    ),
     in_library("blockyard-block", "formats::luks::unlock::tests::fuzz_a_spoiled_header_ends_in_a_sentence_or_a_key"),
     in_library("blockyard-block", "formats::block_map::tests::fuzz::fuzz_a_spoiled_vdi_neither_panics_nor_hangs"),
     in_library("blockyard-block", "formats::block_map::tests::fuzz::fuzz_a_spoiled_vhd_neither_panics_nor_hangs"),
@@ -182,20 +191,23 @@ pub(crate) struct Fuzz {
     /// Part of the names of the targets to run; empty for all.
     filter: String,
     /// For each target.
-    seconds: u32,
+    extent: Extent,
 }
 
 impl Fuzz {
-    /// Takes `[FILTER] [--seconds N]`; `None` if `words` are something else.
+    /// Takes `[FILTER] [--seconds N | --inputs N]`; `None` if `words` are something else.
     pub(crate) fn parse(words: &[&str]) -> Option<Self> {
-        let (filter, seconds) = match *words {
-            [] => ("", SECONDS),
-            [filter] => (filter, SECONDS),
-            ["--seconds", seconds] => ("", seconds.parse().ok()?),
-            [filter, "--seconds", seconds] => (filter, seconds.parse().ok()?),
+        let (filter, option) = match *words {
+            [filter, ref option @ ..] if !filter.starts_with('-') => (filter, option),
+            ref option => ("", option),
+        };
+        let extent = match *option {
+            [] => Extent::Seconds(60),
+            ["--seconds", seconds] => Extent::Seconds(seconds.parse().ok().filter(|&seconds| seconds > 0)?),
+            ["--inputs", inputs] => Extent::Inputs(inputs.parse().ok().filter(|&inputs| inputs > 0)?),
             _ => return None,
         };
-        (!filter.starts_with('-') && seconds > 0).then(|| Self { filter: filter.to_owned(), seconds })
+        Some(Self { filter: filter.to_owned(), extent })
     }
 
     /// Runs the targets, one after the other.
@@ -208,19 +220,24 @@ impl Fuzz {
             let names: Vec<_> = TARGETS.iter().map(|target| target.test).collect();
             bail!("no fuzz target has `{}` in its name: there are\n  {}", self.filter, names.join("\n  "));
         }
-        targets.into_iter().try_for_each(|target| target.run(self.seconds))
+        targets.into_iter().try_for_each(|target| target.run(self.extent))
     }
 }
 
 impl Target {
-    fn run(&self, seconds: u32) -> anyhow::Result<()> {
+    fn run(&self, extent: Extent) -> anyhow::Result<()> {
         println!("=== {} {}", self.package, self.test);
         run(self.cargo().arg("--no-run"))?;
+        let (milliseconds, inputs) = match extent {
+            Extent::Seconds(seconds) => (u64::from(seconds) * 1000, u64::MAX),
+            // A century, to which others are added.
+            Extent::Inputs(inputs) => (100 * 365 * 86_400_000, inputs),
+        };
         let mut command = self.cargo();
         command
             .args(["--", "--exact", self.test, "--nocapture"])
-            .env("BOLERO_RANDOM_TEST_TIME_MS", (u64::from(seconds) * 1000).to_string())
-            .env("BOLERO_RANDOM_ITERATIONS", usize::MAX.to_string());
+            .env("BOLERO_RANDOM_TEST_TIME_MS", milliseconds.to_string())
+            .env("BOLERO_RANDOM_ITERATIONS", inputs.to_string());
         let output = command.output().with_context(|| format!("cannot run {}", describe(&command)))?;
         let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {

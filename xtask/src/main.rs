@@ -39,9 +39,9 @@ Commands:
   lab-appliances [BINARY]
                       Measure in such a machine what the appliance of `blockyard image` takes on KVM and on User-Mode
                       Linux, and print it; with BINARY, by that `blockyard` instead of one that is built
-  fuzz [FILTER] [--seconds N]
-                      Run every fuzz target with random inputs for N seconds (60) until one fails. With FILTER, only
-                      targets whose name contains it
+  fuzz [FILTER] [--seconds N | --inputs N]
+                      Run every fuzz target with random inputs for N seconds (60), or with N inputs, until one fails.
+                      With FILTER, only targets whose name contains it
   figures [FILTER] [--counts] [--beside BINARY]
                       Measure what is promised in numbers, on a machine that does nothing else, and print each figure
                       beside its bar: system calls, exits, times beside qemu-img, qemu-storage-daemon and cp. With

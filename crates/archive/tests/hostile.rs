@@ -117,7 +117,7 @@ fn look(directory: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
 
 #[test]
 fn fuzz_no_archive_makes_anything_but_plain_files_where_it_is_unpacked() {
-    let outer = tempfile::tempdir().unwrap();
+    let outer = blockyard_fuzz::memory_directory().unwrap();
     let (outside, place) = (outer.path().join("outer"), outer.path().join("outer/place"));
     blockyard_fuzz::check!(400).with_type::<(Vec<Item>, u8)>().for_each(|(items, cut)| {
         fs::create_dir_all(&place).unwrap();

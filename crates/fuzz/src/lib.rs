@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 use bolero::{BorrowedInput, ByteSliceGenerator, TestTarget};
+use std::io;
+use std::path::Path;
 
 #[doc(hidden)]
 pub use bolero::{__item_path__, TargetLocation};
@@ -19,6 +21,15 @@ mod erased;
 mod same_inputs;
 #[cfg(test)]
 mod tests;
+
+/// A directory in memory, where there is some: what is made stable there a thousand times a second costs nothing.
+///
+/// # Errors
+/// The system's, when no directory can be made.
+pub fn memory_directory() -> io::Result<tempfile::TempDir> {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
+}
 
 /// A fuzz target: `check!(1000)` is `bolero::check!()` with a thousand inputs, the same in every test run.
 #[macro_export]

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 #[test]
 fn the_command_line_is_understood() {
-    let wanted = |filter: &str, seconds| Some(Fuzz { filter: filter.into(), seconds });
-    assert_eq!(Fuzz::parse(&[]), wanted("", 60));
-    assert_eq!(Fuzz::parse(&["frame"]), wanted("frame", 60));
-    assert_eq!(Fuzz::parse(&["--seconds", "5"]), wanted("", 5));
-    assert_eq!(Fuzz::parse(&["frame", "--seconds", "5"]), wanted("frame", 5));
-    for words in [&["--second", "5"][..], &["--seconds"], &["--seconds", "0"], &["--seconds", "-1"], &["a", "b"]] {
+    let wanted = |filter: &str, extent| Some(Fuzz { filter: filter.into(), extent });
+    assert_eq!(Fuzz::parse(&[]), wanted("", Extent::Seconds(60)));
+    assert_eq!(Fuzz::parse(&["frame"]), wanted("frame", Extent::Seconds(60)));
+    assert_eq!(Fuzz::parse(&["--seconds", "5"]), wanted("", Extent::Seconds(5)));
+    assert_eq!(Fuzz::parse(&["frame", "--seconds", "5"]), wanted("frame", Extent::Seconds(5)));
+    assert_eq!(Fuzz::parse(&["frame", "--inputs", "10000000"]), wanted("frame", Extent::Inputs(10_000_000)));
+    for words in [&["--second", "5"][..], &["--seconds"], &["--seconds", "0"], &["--inputs", "-1"], &["a", "b"]] {
         assert_eq!(Fuzz::parse(words), None, "{words:?}");
     }
 }

@@ -253,7 +253,7 @@ const WORDS: [&str; 20] = [
 
 #[test]
 fn fuzz_any_archive_is_disks_or_a_sentence() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("vm.ova");
     let image = VmdkImage::of(Kind::Stream, &contents()[..8192]).bytes();
     blockyard_fuzz::check!(1000).with_type::<(bool, Vec<Item>)>().for_each(|(has_one, items)| {

@@ -62,8 +62,10 @@ const METADATA: u8 = 1 << 1;
 const DATA: u8 = 1 << 2;
 /// by compressed data,
 const COMPRESSED: u8 = 1 << 3;
+/// by data of snapshots alone, which share it with the disk and with each other,
+const SNAPSHOT: u8 = 1 << 4;
 /// or by two of them that cannot share it.
-const TWICE: u8 = 1 << 4;
+const TWICE: u8 = 1 << 5;
 
 /// The largest count that a byte holds; the others are in a map.
 const SMALL_MAX: u8 = 254;
@@ -139,7 +141,12 @@ impl<'a> Census<'a> {
     }
 
     fn corrupt(&mut self, what: &str) {
-        self.report.corruptions += 1;
+        self.corrupt_for(1, what);
+    }
+
+    /// As `users` see it, to each of whom it counts.
+    fn corrupt_for(&mut self, users: u64, what: &str) {
+        self.report.corruptions = self.report.corruptions.saturating_add(users);
         (self.tell)(&format!("ERROR {what}"));
     }
 
@@ -192,9 +199,13 @@ impl<'a> Census<'a> {
             self.lacks_refcounts |= !self.claim(&block, METADATA, 1);
         }
         let bitmaps = bitmaps::directory(self.file, self.header)?;
-        for (table, _) in self.claim_directory(&bitmaps) {
+        for (table, users) in self.claim_directory(&bitmaps) {
+            if users > 1 {
+                // Snapshots may share a table, which does not change. What one bitmap says would be said by the other.
+                self.flag(table.offset_bytes, TWICE);
+            }
             for offset_bytes in bitmaps::in_table(self.file, table)? {
-                self.claim_table(Table { offset_bytes, length_bytes: self.header.cluster_bytes() }, 1);
+                self.claim_table(Table { offset_bytes, length_bytes: self.header.cluster_bytes() }, users);
             }
         }
         let snapshots = snapshots::snapshots(self.file, self.header)?;
@@ -256,7 +267,11 @@ impl<'a> Census<'a> {
     fn count_l1_tables(&mut self, of_snapshots: &[(Table, u64)]) -> io::Result<BTreeMap<u64, TableUsers>> {
         let mut found = BTreeMap::<u64, TableUsers>::new();
         for reference in references::in_l1(self.file, self.header, self.header.l1)? {
-            self.judge_l2_reference(&reference)?;
+            if self.judge_l2_reference(&reference, 1) && self.is_marked_wrong(&reference) {
+                let Reference { index, entry, .. } = reference;
+                let what = format!("OFLAG_COPIED L2 cluster: l1_index={index} l1_entry={entry:x}");
+                self.judge_mark(&what, self.header.l1.offset_bytes, &reference, 1)?;
+            }
             if !reference.is_used() {
                 continue;
             }
@@ -265,8 +280,11 @@ impl<'a> Census<'a> {
             users.active += 1;
         }
         for &(l1, count) in of_snapshots {
-            for reference in references::in_l1(self.file, self.header, l1)?.filter(Reference::is_used) {
-                found.entry(reference.offset_bytes).or_default().all += count;
+            for reference in references::in_l1(self.file, self.header, l1)? {
+                self.judge_l2_reference(&reference, count);
+                if reference.is_used() {
+                    found.entry(reference.offset_bytes).or_default().all += count;
+                }
             }
         }
         let mut sound = BTreeMap::new();
@@ -285,21 +303,17 @@ impl<'a> Census<'a> {
         Ok(sound)
     }
 
-    fn judge_l2_reference(&mut self, reference: &Reference) -> io::Result<()> {
-        let Reference { index, entry, offset_bytes, .. } = *reference;
+    /// Whether it leads to where a table may be.
+    fn judge_l2_reference(&mut self, reference: &Reference, users: u64) -> bool {
+        let Reference { entry, offset_bytes, .. } = *reference;
         if reference.has_reserved_bits() {
-            self.corrupt(&format!("found L1 entry with reserved bits set: {entry:x}"));
+            self.corrupt_for(users, &format!("found L1 entry with reserved bits set: {entry:x}"));
         }
-        if !reference.is_used() {
-            return Ok(());
+        if reference.is_used() && !reference.is_aligned(self.header) {
+            let what = format!("l2_offset={offset_bytes:x}: Table is not cluster aligned; L1 entry corrupted");
+            self.corrupt_for(users, &what);
         }
-        if !reference.is_aligned(self.header) {
-            self.corrupt(&format!("l2_offset={offset_bytes:x}: Table is not cluster aligned; L1 entry corrupted"));
-        } else if self.is_marked_wrong(reference) {
-            let what = format!("OFLAG_COPIED L2 cluster: l1_index={index} l1_entry={entry:x}");
-            self.judge_mark(&what, self.header.l1.offset_bytes, reference)?;
-        }
-        Ok(())
+        reference.is_used() && reference.is_aligned(self.header)
     }
 
     /// Whether an entry says wrongly that what it refers to has or has not a refcount of one.
@@ -308,10 +322,10 @@ impl<'a> Census<'a> {
         reference.is_copied() != self.has_flag(offset, ONE) && self.file.has(offset, 1)
     }
 
-    fn judge_mark(&mut self, what: &str, table: u64, reference: &Reference) -> io::Result<()> {
+    fn judge_mark(&mut self, what: &str, table: u64, reference: &Reference, users: u64) -> io::Result<()> {
         if !self.mends_marks {
             let refcount = if reference.is_copied() { "is not" } else { "is" };
-            self.corrupt(&format!("{what} refcount {refcount} 1"));
+            self.corrupt_for(users, &format!("{what} refcount {refcount} 1"));
             return Ok(());
         }
         let entry = (reference.entry ^ COPIED).to_be_bytes();
@@ -330,9 +344,7 @@ impl<'a> Census<'a> {
         let is_active = users.active > 0;
         for reference in references::in_l2(self.file, self.header, table)? {
             let is_compressed = reference.part == Part::Compressed;
-            if is_active {
-                self.judge_cluster(&reference, table)?;
-            }
+            self.judge_cluster(&reference, table, users)?;
             if !reference.is_used() && reference.part != Part::External {
                 continue;
             }
@@ -351,37 +363,38 @@ impl<'a> Census<'a> {
             let how = match (is_compressed, is_active) {
                 (true, _) => COMPRESSED,
                 (false, true) => DATA,
-                // Snapshots share clusters with the disk and with each other.
-                (false, false) => 0,
+                (false, false) => SNAPSHOT,
             };
             self.claim(&reference, how, users.all);
         }
         Ok(())
     }
 
-    fn judge_cluster(&mut self, reference: &Reference, table: u64) -> io::Result<()> {
+    fn judge_cluster(&mut self, reference: &Reference, table: u64, users: TableUsers) -> io::Result<()> {
         let Reference { entry, offset_bytes, part, .. } = *reference;
         if part == Part::Compressed {
             if reference.is_copied() {
                 let what = format!("coffset={offset_bytes:#x}: copied flag must never be set for compressed clusters,");
-                self.judge_mark(&what, table, reference)?;
+                self.judge_mark(&what, table, reference, users.all)?;
             }
             if self.header.data_file.is_some() {
-                self.corrupt(&format!("compressed cluster with data file, entry={entry:#x}"));
+                self.corrupt_for(users.all, &format!("compressed cluster with data file, entry={entry:#x}"));
             }
             return Ok(());
         }
         if reference.has_reserved_bits() {
-            self.corrupt(&format!("found l2 entry with reserved bits set: {entry:x}"));
+            self.corrupt_for(users.all, &format!("found l2 entry with reserved bits set: {entry:x}"));
         }
         if !reference.is_used() {
             return Ok(());
         }
         if !reference.is_aligned(self.header) {
             let what = if entry & ZERO == 0 { "Data cluster" } else { "Preallocated cluster" };
-            self.corrupt(&format!("offset={offset_bytes:x}: {what} is not properly aligned; L2 entry corrupted"));
-        } else if self.is_marked_wrong(reference) {
-            self.judge_mark(&format!("OFLAG_COPIED data cluster: l2_entry={entry:x}"), table, reference)?;
+            let what = format!("offset={offset_bytes:x}: {what} is not properly aligned; L2 entry corrupted");
+            self.corrupt_for(users.all, &what);
+        } else if users.active > 0 && self.is_marked_wrong(reference) {
+            // Marks of a snapshot's tables mean nothing until it is applied.
+            self.judge_mark(&format!("OFLAG_COPIED data cluster: l2_entry={entry:x}"), table, reference, 1)?;
         }
         Ok(())
     }
@@ -407,17 +420,18 @@ impl<'a> Census<'a> {
         // The last cluster may be cut off, as long as something of it is there.
         let last = offset_bytes.checked_add(length_bytes - 1).map(|last| (last >> bits) as usize);
         let Some(last) = last.filter(|&last| last < self.flags.len()) else {
-            self.corrupt(&format!(
+            let what = format!(
                 "counting reference for region exceeding the end of the file by one cluster or more: \
                  offset {offset_bytes:#x} size {length_bytes:#x}"
-            ));
+            );
+            self.corrupt_for(users, &what);
             return false;
         };
         let clashes_with = match how {
             METADATA => METADATA | DATA | COMPRESSED,
             DATA => METADATA | DATA | COMPRESSED,
-            COMPRESSED => METADATA | DATA,
-            _ => METADATA,
+            COMPRESSED => METADATA | DATA | SNAPSHOT,
+            _ => METADATA | COMPRESSED,
         };
         let mut is_sound = true;
         for cluster in (offset_bytes >> bits) as usize..=last {

@@ -8,6 +8,7 @@ mod cut_keys;
 mod cut_short;
 mod failures;
 mod fuzz;
+mod fuzz_numbers;
 mod power_cut;
 pub(super) mod recorded_file;
 mod twins;

@@ -267,7 +267,7 @@ fn vmdks() -> [Sample; 4] {
 
 /// With what samples are differences from.
 fn directory() -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     fs::write(directory.path().join("base"), samples::vhd_base().bytes).unwrap();
     fs::write(directory.path().join("base.vhdx"), samples::vhdx_base().bytes).unwrap();
     fs::write(directory.path().join("base.vmdk"), samples::vmdk_base().bytes).unwrap();

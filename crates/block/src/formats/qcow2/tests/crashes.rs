@@ -20,7 +20,6 @@ use history::{Operation, Player, Step, histories};
 use shape::{Files, SECTOR_BYTES, Shape};
 use std::collections::HashSet;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -167,13 +166,6 @@ fn crash(cases: &[Case], bounds: Bounds) -> Seen {
     seen.into_inner().unwrap()
 }
 
-/// A directory in memory, where there is some: nothing here depends on a disk.
-pub(super) fn memory_directory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-    directory.unwrap()
-}
-
 /// Where one thread plays.
 struct Yard {
     directory: tempfile::TempDir,
@@ -183,7 +175,7 @@ struct Yard {
 
 impl Yard {
     fn new() -> Self {
-        let directory = memory_directory();
+        let directory = blockyard_fuzz::memory_directory().unwrap();
         std::fs::create_dir(directory.path().join("cut")).unwrap();
         Self { directory, shapes: Vec::new() }
     }

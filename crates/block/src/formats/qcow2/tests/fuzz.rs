@@ -40,7 +40,7 @@ enum Spoil {
 fn image() -> &'static [u8] {
     static IMAGE: OnceLock<Vec<u8>> = OnceLock::new();
     IMAGE.get_or_init(|| {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = blockyard_fuzz::memory_directory().unwrap();
         let path = directory.path().join("image");
         let create = Qcow2CreateOptions { cluster_bytes: CLUSTER_BYTES, ..Qcow2CreateOptions::new(DISK_BYTES) };
         Qcow2Disk::create(&path, &create).unwrap();
@@ -68,18 +68,18 @@ fn open(path: &Path, read_only: bool) -> Result<Qcow2Disk, crate::ImageError> {
     Qcow2Disk::open(path, &options, &AllowedDirectories::none())
 }
 
-struct User {
+pub(super) struct User {
     queue: Box<dyn Queue>,
 }
 
 impl User {
-    fn new(disk: &dyn Disk) -> Self {
+    pub(super) fn new(disk: &dyn Disk) -> Self {
         let memory = MemoryMap::allocate(&[(0, 64 << 10)]).unwrap();
         Self { queue: disk.open_queue(&memory, 1).unwrap() }
     }
 
     /// Whether it works does not matter, only that it ends.
-    fn perform(&mut self, operation: Operation, offset_bytes: u64, length_bytes: u32) {
+    pub(super) fn perform(&mut self, operation: Operation, offset_bytes: u64, length_bytes: u32) {
         let segment = Segment { region: 0, length_bytes, offset_bytes: 0 };
         let segments: &[Segment] = if length_bytes > 0 { &[segment] } else { &[] };
         self.queue.push(&Request { operation, offset_bytes, segments, token: 0 }).unwrap();
@@ -117,7 +117,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 
 #[test]
 fn fuzz_a_spoiled_image_neither_panics_nor_hangs() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
     blockyard_fuzz::check!(300).with_type::<Vec<Spoil>>().for_each(|spoils| {
         let bytes = spoiled(spoils);
@@ -146,15 +146,15 @@ fn checked(path: &Path, repair: Repair) -> Option<CheckReport> {
     Some(check.run(repair, &mut |line| assert!(!line.is_empty() && !line.contains('\n'))).unwrap())
 }
 
-/// Whether opening has a reason of its own: what is not supported, or refers to another file.
+/// Whether opening has a reason of its own: what is not supported or encrypted, or refers to another file.
 fn is_for_others(bytes: &[u8]) -> bool {
     Header::parse(bytes, bytes.len() as u64)
-        .map_or(true, |header| header.backing.is_some() || header.data_file.is_some())
+        .map_or(true, |header| header.backing.is_some() || header.data_file.is_some() || header.encryption != 0)
 }
 
 #[test]
 fn fuzz_what_the_checker_calls_clean_opens() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
     blockyard_fuzz::check!(300).with_type::<Vec<Spoil>>().for_each(|spoils| {
         let bytes = spoiled(spoils);
@@ -175,6 +175,22 @@ fn fuzz_what_the_checker_calls_clean_opens() {
             open(&path, false).unwrap();
         }
     });
+}
+
+/// Their refcounts can be right, and a bit that one sets is set for the other.
+#[test]
+fn two_bitmaps_that_have_one_table_are_damage_that_stays() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = directory.path().join("image");
+    let mut bytes = image().to_vec();
+    let bitmaps = Header::parse(&bytes, bytes.len() as u64).unwrap().bitmaps.unwrap();
+    let entry = bitmaps.table.offset_bytes as usize;
+    // An entry has 24 bytes and its name, and begins at a multiple of 8. It begins with where its table is.
+    bytes.copy_within(entry..entry + 8, entry + 32);
+    fs::write(&path, &bytes).unwrap();
+    assert!(checked(&path, Repair::None).unwrap().corruptions > 0);
+    assert!(checked(&path, Repair::All).unwrap().corruptions > 0);
+    assert!(open(&path, false).unwrap_err().to_string().contains("has two uses"));
 }
 
 fn use_it(disk: &Qcow2Disk) {

@@ -211,7 +211,7 @@ fn tell_all(numbers: std::ops::Range<u64>) {
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
-                let directory = super::crashes::memory_directory();
+                let directory = blockyard_fuzz::memory_directory().unwrap();
                 loop {
                     let number = next.fetch_add(1, Ordering::SeqCst);
                     if number >= numbers.end || problems.lock().unwrap().len() > 4 {

@@ -1,0 +1,236 @@
+//! Images of several kinds, of which numbers that say something are others.
+//!
+//! What is spoiled is chosen among the numbers that are not zero, and those behind them: nearly all of these are of
+//! headers and tables, as the data are compressed, or zeros.
+
+use super::super::census::{CheckReport, Repair};
+use super::super::header::Header;
+use super::super::{Preallocation, Qcow2Check, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Qcow2Writer};
+use super::fuzz::User;
+use super::open_to_change;
+use crate::conversion::{Conversion, ConversionOptions, Qcow2Target};
+use crate::{AllowedDirectories, Disk, Engine, FileDisk, FileOptions, ImageError, OpenedFile, Operation};
+use bolero::TypeGenerator;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::OnceLock;
+
+const DISK_BYTES: u64 = 128 << 10;
+
+/// Another number in the place of one.
+#[derive(Clone, Debug, TypeGenerator)]
+enum Spoil {
+    Byte {
+        index: u16,
+        at: u8,
+        value: u8,
+    },
+    Small {
+        index: u16,
+        value: u8,
+    },
+    Any {
+        index: u16,
+        value: u64,
+    },
+    /// What leads to a cluster of the image, with some of the bits that mean something.
+    Pointer {
+        index: u16,
+        cluster: u8,
+        flags: u8,
+    },
+    /// What another one is.
+    Copy {
+        index: u16,
+        from: u16,
+    },
+    Truncate {
+        length: u32,
+    },
+}
+
+struct Sample {
+    bytes: Vec<u8>,
+    cluster_bytes: u64,
+    /// Where eight bytes are that say something.
+    numbers: Vec<usize>,
+}
+
+fn samples() -> &'static [Sample] {
+    static SAMPLES: OnceLock<Vec<Sample>> = OnceLock::new();
+    SAMPLES.get_or_init(|| {
+        let new = Qcow2Features::default();
+        vec![
+            sample(512, new),
+            sample(512, Qcow2Features { version: 2, ..new }),
+            sample(512, Qcow2Features { refcount_order: 6, has_lazy_refcounts: true, ..new }),
+            sample(16 << 10, Qcow2Features { has_extended_l2: true, is_zstd: true, ..new }),
+        ]
+    })
+}
+
+/// With compressed clusters, others, zeros and two snapshots.
+fn sample(cluster_bytes: u32, features: Qcow2Features) -> Sample {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let (raw, path) = (directory.path().join("raw"), directory.path().join("image"));
+    let text = (0..2 * cluster_bytes.max(4096)).map(|at| (at / 16) as u8).collect::<Vec<_>>();
+    fs::write(&raw, text).unwrap();
+    File::options().write(true).open(&raw).unwrap().set_len(DISK_BYTES).unwrap();
+    let source = FileDisk::open(&raw, &options(true)).unwrap();
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    let create = Qcow2CreateOptions { cluster_bytes, features, ..Qcow2CreateOptions::new(DISK_BYTES) };
+    let writer = Qcow2Writer::new(file, &create).unwrap();
+    let conversion = ConversionOptions { threads: 1, depth: 1, zero_run_bytes: Some(4096) };
+    Conversion::to_qcow2(&source, Qcow2Target { writer: &writer, compress: true }, conversion).run(|_| true).unwrap();
+    writer.finish().unwrap();
+    for snapshot in ["one", "another"] {
+        Qcow2Disk::make_snapshot(&open_to_change(&path), snapshot, &AllowedDirectories::none()).unwrap();
+        let disk = open(&path, false).unwrap();
+        let mut user = User::new(&disk);
+        user.perform(Operation::Write { force_unit_access: false }, 2048, 1024);
+        user.perform(Operation::Write { force_unit_access: false }, 64 << 10, 4096);
+        user.perform(Operation::WriteZeroes { length_bytes: 2048, may_unmap: false }, 96 << 10, 0);
+    }
+    let bytes = fs::read(path).unwrap();
+    let is_number =
+        |at: &usize| at.saturating_sub(8) + 16 <= bytes.len() && bytes[at.saturating_sub(8)..][..16] != [0; 16];
+    let numbers = (0..bytes.len()).step_by(8).filter(is_number).collect();
+    Sample { bytes, cluster_bytes: cluster_bytes.into(), numbers }
+}
+
+impl Sample {
+    fn spoiled(&self, spoils: &[Spoil]) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        let at = |index: u16| self.numbers[usize::from(index) % self.numbers.len()];
+        for spoil in spoils {
+            let (at, value) = match *spoil {
+                Spoil::Byte { index, at: within, value } => (at(index) + usize::from(within % 8), vec![value]),
+                Spoil::Small { index, value } => (at(index), u64::from(value).to_be_bytes().into()),
+                Spoil::Any { index, value } => (at(index), value.to_be_bytes().into()),
+                Spoil::Pointer { index, cluster, flags } => {
+                    let clusters = self.bytes.len() as u64 / self.cluster_bytes + 2;
+                    let flags = u64::from(flags & 3) << 62 | u64::from(flags >> 2 & 1);
+                    (at(index), ((u64::from(cluster) % clusters * self.cluster_bytes) | flags).to_be_bytes().into())
+                }
+                Spoil::Copy { index, from } => (at(index), self.bytes[at(from)..][..8].to_vec()),
+                Spoil::Truncate { length } => {
+                    bytes.truncate(length as usize % self.bytes.len());
+                    continue;
+                }
+            };
+            if let Some(place) = bytes.get_mut(at..at + value.len()) {
+                place.copy_from_slice(&value);
+            }
+        }
+        bytes
+    }
+}
+
+fn options(read_only: bool) -> FileOptions {
+    FileOptions { read_only, engine: Engine::Sync, ..FileOptions::default() }
+}
+
+fn open(path: &Path, read_only: bool) -> Result<Qcow2Disk, ImageError> {
+    Qcow2Disk::open(path, &options(read_only), &AllowedDirectories::none())
+}
+
+fn checked(path: &Path, repair: Repair) -> Option<CheckReport> {
+    checked_with(path, repair, &mut |line| assert!(!line.is_empty() && !line.contains('\n')))
+}
+
+fn checked_with(path: &Path, repair: Repair, tell: &mut dyn FnMut(&str)) -> Option<CheckReport> {
+    let image = OpenedFile::open(path, repair == Repair::None).ok()?;
+    let mut check = Qcow2Check::open(&image, repair != Repair::None).ok()?;
+    // There may be more uses of a cluster than its refcount can say.
+    check.run(repair, tell).inspect_err(|error| assert!(repair != Repair::None, "{error}")).ok()
+}
+
+fn expect_clean(path: &Path) {
+    let mut said = Vec::new();
+    let found = checked_with(path, Repair::None, &mut |line| said.push(line.to_owned()));
+    assert_eq!(found.map(|found| found.corruptions), Some(0), "{said:#?}");
+}
+
+/// Whether opening has a reason of its own to refuse it.
+fn is_for_others(bytes: &[u8]) -> bool {
+    Header::parse(bytes, bytes.len() as u64)
+        .map_or(true, |header| header.backing.is_some() || header.data_file.is_some() || header.encryption != 0)
+}
+
+/// Some of what is done with images. Whether it works does not matter.
+fn use_it(path: &Path) {
+    for read_only in [true, false] {
+        let Ok(disk) = open(path, read_only) else { continue };
+        let capacity_bytes = disk.geometry().capacity_bytes;
+        let (mut at, mut steps) = (0, 0);
+        while at < capacity_bytes && steps < 64 {
+            let Ok(extent) = disk.extents(at..capacity_bytes) else { break };
+            assert!(extent.offset_bytes == at && extent.length_bytes > 0);
+            (at, steps) = (at + extent.length_bytes, steps + 1);
+        }
+        assert!(at <= capacity_bytes);
+        let mut user = User::new(&disk);
+        for offset in [0, 2048, 7 << 10, 64 << 10, 96 << 10] {
+            user.perform(Operation::Read, offset, 4096);
+            user.perform(Operation::Write { force_unit_access: false }, offset, 1536);
+            user.perform(Operation::Discard { length_bytes: 8192 }, offset, 0);
+            user.perform(Operation::WriteZeroes { length_bytes: 2048, may_unmap: true }, offset + 1024, 0);
+            user.perform(Operation::Read, offset, 4096);
+        }
+        user.perform(Operation::Flush, 0, 0);
+    }
+    let allowed = AllowedDirectories::none();
+    let of_snapshot =
+        |name| Qcow2Disk::open_snapshot_in(File::open(path).unwrap(), path, name, &options(true), &allowed);
+    for name in ["one", "another"] {
+        if let Ok(snapshot) = of_snapshot(name) {
+            let mut user = User::new(&snapshot);
+            user.perform(Operation::Read, 0, 8192);
+            user.perform(Operation::Read, 64 << 10, 8192);
+        }
+    }
+    let _ = Qcow2Disk::apply_snapshot(&open_to_change(path), "one", &allowed);
+    let _ = Qcow2Disk::remove_snapshot(&open_to_change(path), "another", &allowed);
+    let _ = Qcow2Disk::make_snapshot(&open_to_change(path), "third", &allowed);
+    let _ = Qcow2Disk::resize(&open_to_change(path), DISK_BYTES + (64 << 10), Preallocation::Off, &allowed);
+}
+
+/// Also, what the checker calls clean opens, and whatever is done then, it stays clean.
+#[test]
+fn fuzz_an_image_of_any_kind_is_refused_or_stays_in_order() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = directory.path().join("image");
+    blockyard_fuzz::check!(400).with_type::<(u8, Vec<Spoil>)>().for_each(|(which, spoils)| {
+        let sample = &samples()[usize::from(*which) % samples().len()];
+        let bytes = sample.spoiled(spoils);
+        fs::write(&path, &bytes).unwrap();
+        let found = checked(&path, Repair::None);
+        let is_clean = found.is_some_and(|found| found.corruptions == 0) && !is_for_others(&bytes);
+        if is_clean {
+            open(&path, false).unwrap();
+        }
+        use_it(&path);
+        if is_clean {
+            expect_clean(&path);
+        }
+        fs::write(&path, &bytes).unwrap();
+        let Some(repaired) = checked(&path, Repair::All) else { return };
+        assert_eq!(checked(&path, Repair::None).map(|again| again.corruptions), Some(repaired.corruptions));
+        if repaired.corruptions == 0 && !is_for_others(&fs::read(&path).unwrap()) {
+            open(&path, false).unwrap();
+            use_it(&path);
+            expect_clean(&path);
+        }
+    });
+}
+
+#[test]
+fn samples_are_in_order() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = directory.path().join("image");
+    for sample in samples() {
+        fs::write(&path, &sample.bytes).unwrap();
+        let found = checked(&path, Repair::None).unwrap();
+        assert!((found.corruptions, found.leaks) == (0, 0) && found.compressed_clusters > 0, "{found:?}");
+    }
+}
