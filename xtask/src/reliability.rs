@@ -28,6 +28,12 @@ const PARTS: &[Part] = &[
         test: "formats::qcow2::tests::twins::twins_of_which_qemu_has_one_stay_twins_for_long",
         count: "BLOCKYARD_TWINS",
     },
+    Part {
+        name: "kills",
+        binary: &["--package", "blockyard", "--test", "image_files"],
+        test: "kills::what_is_killed_often_leaves_images_whole",
+        count: "BLOCKYARD_KILLS",
+    },
 ];
 
 /// Runs the part of that name, or all; with `count`, up to so many of what it counts.

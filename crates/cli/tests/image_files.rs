@@ -18,6 +18,8 @@ mod dirty;
 mod encryption;
 #[path = "image_files/info.rs"]
 mod info;
+#[path = "image_files/kills.rs"]
+mod kills;
 #[path = "image_files/names.rs"]
 mod names;
 #[path = "image_files/other_formats.rs"]

@@ -29,6 +29,11 @@ impl Yard {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
+    /// In memory, where there is some.
+    pub fn in_memory() -> Self {
+        Self { directory: blockyard_fuzz::memory_directory().unwrap() }
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
