@@ -150,6 +150,7 @@ mod file;
 mod file_identity;
 mod formats;
 mod huge_mapping;
+mod image_trouble;
 mod immediate_queue;
 pub mod layers;
 pub mod limits;
@@ -181,7 +182,6 @@ pub mod specification;
 #[cfg(test)]
 mod tests;
 mod truncation_guard;
-mod unclosed;
 mod users;
 mod wait;
 mod walk;
@@ -204,6 +204,7 @@ pub use formats::{
     Unpacker, VmdkAdapter, VmdkCreateOptions, VmdkDisk, VmdkExtent, VmdkInfo, VmdkStreamWriter, image_chain,
     write_differences,
 };
+pub use image_trouble::{ImageTrouble, hear_of_trouble};
 pub use limits::{QUEUE_DEPTH_MAX, SEGMENTS_MAX};
 pub use memory::MemoryDisk;
 pub use memory_map::{AdmittedMemory, MemoryMap, MemoryMapError, Segment, SharedRegion, gives_pages};
@@ -224,7 +225,6 @@ pub use same_file::same_file;
 pub use scheduling::WakeUp;
 pub use second_signal::SecondSignal;
 pub use shared_words::{SharedWords, Word};
-pub use unclosed::hear_of_unclosed;
 pub use users::is_one_user;
 pub use wait::{Woken, wait_readable, wait_ready};
 pub use walk::walk_extents;

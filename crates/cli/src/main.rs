@@ -34,7 +34,7 @@ static ALLOCATOR: blockyard_block::CountingAllocator = blockyard_block::Counting
 fn main() -> ExitCode {
     terminal::keep_closed();
     remedies::name_options();
-    disk::watch_closing();
+    disk::watch_images();
     let asked = match usage::parse() {
         Ok(asked) => asked,
         Err(status) => return ExitCode::from(status),

@@ -26,6 +26,8 @@ mod names;
 mod other_formats;
 #[path = "image_files/ova.rs"]
 mod ova;
+#[path = "image_files/packed.rs"]
+mod packed;
 #[path = "image_files/safety.rs"]
 mod safety;
 #[path = "server/mod.rs"]

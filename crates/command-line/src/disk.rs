@@ -1,7 +1,7 @@
 //! How the commands open disks: what is worth knowing goes to stderr.
 
 use crate::{signals, terminal};
-use blockyard_block::{Remedy, hear_of_unclosed, printable, shown};
+use blockyard_block::{ImageTrouble, Remedy, hear_of_trouble, printable, shown};
 use blockyard_session::open::{OpenOptions, Remark};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,16 +9,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// An image could not be closed.
 static IS_UNCLOSED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, images that cannot be closed are said when it happens, and [`exit_status`] knows of them.
-pub fn watch_closing() {
-    hear_of_unclosed(|path, error| {
-        IS_UNCLOSED.store(true, Ordering::SeqCst);
-        terminal::say(&format!(
-            "{}: closing it failed: {error}; what was written is there, but bitmaps in it may stay in use, and clusters \
-             be leaked, which {} gives back",
-            shown(path),
-            Remedy::RepairImage
-        ));
+/// From now on, what goes wrong with images and is nobody's result is said when it happens, and [`exit_status`] knows
+/// of those that cannot be closed.
+pub fn watch_images() {
+    hear_of_trouble(|path, trouble, error| {
+        IS_UNCLOSED.fetch_or(trouble != ImageTrouble::Unreadable, Ordering::SeqCst);
+        let path = shown(path);
+        terminal::say(&match trouble {
+            ImageTrouble::UnclosedQcow2 => format!(
+                "{path}: closing it failed: {error}; what was written is there, but bitmaps in it may stay in use, and \
+                 clusters be leaked, which {} gives back",
+                Remedy::RepairImage
+            ),
+            ImageTrouble::UnclosedVmdk => format!(
+                "{path}: closing it failed: {error}; what was flushed is there; `blockyard image check` says whether its \
+                 tables are in order, and `blockyard image convert` makes a new image of what can be read"
+            ),
+            ImageTrouble::Unreadable => {
+                format!("note: {path}: a part of it cannot be read: {}", printable(&error.to_string()))
+            }
+        });
     });
 }
 

@@ -1,47 +1,79 @@
-//! Threads of an image's own that read what takes a processor's time: as many as there are CPUs, from the first such
-//! request on. They change nothing.
+//! Threads of an image's own that unpack its compressed blocks: as many as there are CPUs, from the first such request
+//! on. They change nothing.
+//!
+//! A block that a request is on its way to is not freed (of qcow2, [`super::qcow2`]'s grace sees to that; others are
+//! read only), so what its entry said goes on being true.
 
 use super::inbox::Inbox;
+use super::scatter::{Returns, copy_to, errno_of};
+use crate::image_trouble::{ImageTrouble, tell_of_trouble};
+use crate::{MemoryMap, RequestError, Segment};
 use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Most threads.
 const THREADS_MAX: usize = 16;
 
-/// Something to be read.
-pub(super) trait ReadJob: Send + 'static {
-    /// What it is read from.
-    type Image: Send + Sync + 'static;
-    /// What a thread keeps between jobs.
+/// Blocks that wait to be tried.
+const WAITING_MAX: usize = 256;
+
+/// Lines about blocks that cannot be unpacked, at most; all are counted.
+const LINES_MAX: u64 = 1000;
+
+/// An image that has compressed blocks.
+pub(super) trait PackedImage: Send + Sync + 'static {
+    /// Where one lies.
+    type Block: Copy + Send + 'static;
+    /// What a thread keeps between blocks.
     type Reader: Default;
 
-    /// Reads it, and says so to whoever waits.
-    fn perform(&self, image: &Self::Image, reader: &mut Self::Reader);
+    /// What a block holds.
+    ///
+    /// # Errors
+    /// When it cannot be read, or does not become a whole one, which names the file and the place.
+    fn unpacked<'r>(&self, block: Self::Block, reader: &'r mut Self::Reader) -> io::Result<&'r [u8]>;
 }
 
-pub(super) struct Readers<J: ReadJob> {
-    shared: Arc<Shared<J>>,
+/// A part of a compressed block, for somebody's memory.
+pub(super) struct ReadJob<I: PackedImage> {
+    pub(super) block: I::Block,
+    pub(super) skip_bytes: u64,
+    pub(super) segments: Vec<Segment>,
+    pub(super) slot: u16,
+    pub(super) memory: Arc<MemoryMap>,
+    pub(super) returns: Arc<Returns>,
+}
+
+pub(super) struct Readers<I: PackedImage> {
+    shared: Arc<Shared<I>>,
     name: &'static str,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared<J: ReadJob> {
-    image: Arc<J::Image>,
-    inbox: Inbox<J>,
+struct Shared<I: PackedImage> {
+    image: Arc<I>,
+    path: PathBuf,
+    /// It was said why a block cannot be read, of which whoever reads hears no more than that it cannot.
+    has_told: AtomicBool,
+    inbox: Inbox<ReadJob<I>>,
 }
 
-impl<J: ReadJob> Readers<J> {
-    /// Of `image`; `name`: the threads'.
-    pub(super) fn new(image: Arc<J::Image>, name: &'static str) -> Self {
-        let shared = Arc::new(Shared { image, inbox: Inbox::default() });
-        Self { shared, name, threads: Mutex::default() }
+impl<I: PackedImage> Readers<I> {
+    /// Of the image at `path`; `name`: the threads'.
+    pub(super) fn new(image: Arc<I>, path: PathBuf, name: &'static str) -> Self {
+        let shared = Shared { image, path, has_told: AtomicBool::new(false), inbox: Inbox::default() };
+        Self { shared: Arc::new(shared), name, threads: Mutex::default() }
     }
 
     /// Reads it, in a thread of these; in the caller's where there can be none.
-    pub(super) fn take(&self, job: J) {
+    pub(super) fn take(&self, job: ReadJob<I>) {
         if !self.has_threads() {
-            return job.perform(&self.shared.image, &mut J::Reader::default());
+            return self.shared.perform(&job, &mut I::Reader::default());
         }
         self.shared.inbox.put(job);
     }
@@ -49,8 +81,7 @@ impl<J: ReadJob> Readers<J> {
     fn has_threads(&self) -> bool {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if threads.is_empty() {
-            let count = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-            threads.extend((0..count).filter_map(|_| {
+            threads.extend((0..threads_here()).filter_map(|_| {
                 let shared = Arc::clone(&self.shared);
                 thread::Builder::new().name(self.name.into()).spawn(move || shared.run()).ok()
             }));
@@ -59,7 +90,7 @@ impl<J: ReadJob> Readers<J> {
     }
 }
 
-impl<J: ReadJob> Drop for Readers<J> {
+impl<I: PackedImage> Drop for Readers<I> {
     fn drop(&mut self) {
         self.shared.inbox.close();
         let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -68,17 +99,86 @@ impl<J: ReadJob> Drop for Readers<J> {
     }
 }
 
-impl<J: ReadJob> fmt::Debug for Readers<J> {
+impl<I: PackedImage> fmt::Debug for Readers<I> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Readers")
     }
 }
 
-impl<J: ReadJob> Shared<J> {
+impl<I: PackedImage> Shared<I> {
     fn run(&self) {
-        let mut reader = J::Reader::default();
+        let mut reader = I::Reader::default();
         while let Some(job) = self.inbox.next() {
-            job.perform(&self.image, &mut reader);
+            self.perform(&job, &mut reader);
+        }
+    }
+
+    fn perform(&self, job: &ReadJob<I>, reader: &mut I::Reader) {
+        job.returns.post(job.slot, self.read(job, reader));
+    }
+
+    fn read(&self, job: &ReadJob<I>, reader: &mut I::Reader) -> Result<(), RequestError> {
+        let whole = self.image.unpacked(job.block, reader).map_err(|error| {
+            if !self.has_told.swap(true, Ordering::Relaxed) {
+                tell_of_trouble(&self.path, ImageTrouble::Unreadable, &error);
+            }
+            errno_of(&error)
+        })?;
+        copy_to(&job.memory, &job.segments, whole.get(job.skip_bytes as usize..).unwrap_or_default())
+    }
+}
+
+fn threads_here() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+}
+
+/// Tries compressed blocks in as many threads as there are CPUs: those that `find` gives to its own argument. `say`
+/// hears of those that do not become whole ones; returns how many that are.
+///
+/// # Errors
+/// When `find` fails, or there can be no threads.
+pub(super) fn try_blocks<B: Send, R: Default>(
+    unpack: impl Fn(B, &mut R) -> io::Result<()> + Sync,
+    find: impl FnOnce(&mut dyn FnMut(B)) -> io::Result<()>,
+    say: &mut dyn FnMut(&str),
+) -> io::Result<u64> {
+    let (blocks, waiting) = sync_channel(WAITING_MAX);
+    let (waiting, unpack) = (Mutex::new(waiting), &unpack);
+    let (found, mut bad) = thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for _ in 0..threads_here() {
+            let waiting = &waiting;
+            threads.extend(thread::Builder::new().spawn_scoped(scope, move || try_waiting(waiting, unpack)));
+        }
+        if threads.is_empty() {
+            return (Err(io::Error::from(io::ErrorKind::WouldBlock)), Vec::new());
+        }
+        let found = find(&mut |block| _ = blocks.send(block));
+        drop(blocks);
+        // They do not panic.
+        (found, threads.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>())
+    });
+    found?;
+    let count = bad.iter().map(|(count, _)| count).sum();
+    let lines = bad.iter_mut().flat_map(|(_, lines)| lines.drain(..));
+    lines.take(LINES_MAX as usize).for_each(|line| say(&format!("ERROR {line}")));
+    Ok(count)
+}
+
+/// Tries what waits until no more comes: how many are bad, and why the first of them are.
+fn try_waiting<B, R: Default>(
+    waiting: &Mutex<Receiver<B>>,
+    unpack: &(impl Fn(B, &mut R) -> io::Result<()> + Sync),
+) -> (u64, Vec<String>) {
+    let (mut reader, mut count, mut lines) = (R::default(), 0, Vec::new());
+    loop {
+        let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(block) = next else { return (count, lines) };
+        if let Err(error) = unpack(block, &mut reader) {
+            count += 1;
+            if count <= LINES_MAX {
+                lines.push(error.to_string());
+            }
         }
     }
 }

@@ -1,7 +1,10 @@
 //! What is wrong with a map, told entry by entry.
 
+use super::image::{Image, PackedBlock};
 use super::layer::{Layer, Meaning, SliceBuffer};
+use super::unpacker::Unpacker;
 use crate::formats::CheckReport;
+use crate::formats::readers::{PackedImage, try_blocks};
 use std::io;
 
 /// Blocks of which it is checked whether two are one, at most: 32 MiB of their places.
@@ -10,13 +13,48 @@ const CHECKED_BLOCKS_MAX: usize = 4 << 20;
 /// Lines about such blocks, at most; all are counted.
 const DOUBLES_SAID_MAX: u64 = 20;
 
-/// Looks at every entry of a map, whose disk begins at `start_bytes` of the image's.
-pub(super) fn check_layer(
-    layer: &Layer,
-    start_bytes: u64,
-    report: &mut CheckReport,
+/// Looks at every entry of these layers of an image, each with its number and where its disk begins in the image's. If
+/// all are in order, tries whether what is compressed becomes whole.
+pub(super) fn check_layers(
+    image: &Image,
+    layers: &[(usize, u64, &Layer)],
     say: &mut dyn FnMut(&str),
-) -> io::Result<()> {
+) -> io::Result<CheckReport> {
+    let mut report = CheckReport::default();
+    for &(_, start_bytes, layer) in layers {
+        check_layer(layer, start_bytes, &mut report, say)?;
+    }
+    if report.corruptions == 0 && report.compressed_clusters > 0 {
+        let find = |take: &mut dyn FnMut(PackedBlock)| {
+            layers.iter().try_for_each(|&(number, _, layer)| find_compressed(number, layer, take))
+        };
+        let unpack = |block, unpacker: &mut Unpacker| image.unpacked(block, unpacker).map(drop);
+        report.corruptions = try_blocks(unpack, find, say)?;
+    }
+    Ok(report)
+}
+
+fn find_compressed(number: usize, layer: &Layer, take: &mut dyn FnMut(PackedBlock)) -> io::Result<()> {
+    let (block_bytes, size_bytes) = (layer.shape.block_bytes, layer.shape.size_bytes);
+    let (mut buffer, mut slice) = (SliceBuffer::new(), 0);
+    while slice < layer.slices() {
+        let Some(meanings) = layer.meanings(slice, &mut buffer)? else {
+            slice = layer.slice_after_none(slice);
+            continue;
+        };
+        slice += 1;
+        for (block, meaning) in meanings {
+            if let Meaning::Compressed { offset_bytes } = meaning {
+                let length_bytes = block_bytes.min(size_bytes.saturating_sub(block * block_bytes));
+                take(PackedBlock { layer: number, offset_bytes, length_bytes });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Looks at every entry of a map, whose disk begins at `start_bytes` of the image's.
+fn check_layer(layer: &Layer, start_bytes: u64, report: &mut CheckReport, say: &mut dyn FnMut(&str)) -> io::Result<()> {
     let block_bytes = layer.shape.block_bytes;
     report.total_clusters += layer.blocks();
     let (mut buffer, mut last) = (SliceBuffer::new(), None);

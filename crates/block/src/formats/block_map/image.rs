@@ -2,7 +2,7 @@
 
 mod extents;
 
-use super::check::check_layer;
+use super::check::check_layers;
 use super::layer::{Layer, Own, SliceBuffer};
 use super::level::{Level, Piece, Storage};
 use crate::formats::CheckReport;
@@ -459,12 +459,8 @@ impl Image {
 
     /// Looks at every entry of the top image's maps, as [`super::BlockMapDisk::check`] says.
     pub(super) fn check(&self, say: &mut dyn FnMut(&str)) -> io::Result<CheckReport> {
-        let mut report = CheckReport::default();
-        let Some(top) = self.levels.first() else { return Ok(report) };
-        for (start_bytes, layer) in top.layers(&self.layers) {
-            check_layer(layer, start_bytes, &mut report, say)?;
-        }
-        Ok(report)
+        let layers = self.levels.first().into_iter().flat_map(|top| top.layers(&self.layers)).collect::<Vec<_>>();
+        check_layers(self, &layers, say)
     }
 }
 

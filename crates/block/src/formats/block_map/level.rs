@@ -57,10 +57,10 @@ impl Level {
         &self.pieces
     }
 
-    /// The layers that have a part of it, each with where that begins.
-    pub(super) fn layers<'a>(&'a self, all: &'a [Layer]) -> impl Iterator<Item = (u64, &'a Layer)> {
+    /// The layers that have a part of it, each with its number and where that part begins.
+    pub(super) fn layers<'a>(&'a self, all: &'a [Layer]) -> impl Iterator<Item = (usize, u64, &'a Layer)> {
         self.pieces.iter().filter_map(|piece| match piece.storage {
-            Storage::Mapped { layer } => Some((piece.start_bytes, all.get(layer)?)),
+            Storage::Mapped { layer } => Some((layer, piece.start_bytes, all.get(layer)?)),
             _ => None,
         })
     }

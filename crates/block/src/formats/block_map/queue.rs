@@ -2,8 +2,8 @@
 
 use super::changes::Zeroing;
 use super::image::Place;
-use super::unpacker::UnpackJob;
 use super::worker::{Job, Task, Worker};
+use crate::formats::readers::ReadJob;
 use crate::formats::runs::{Contiguous, Run, Runs};
 use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split, ring_depth};
 use crate::limits::checked_depth;
@@ -147,7 +147,7 @@ impl BlockMapSplit {
             Place::Compressed { block, skip_bytes } => {
                 let (segments, memory) = (segments.to_vec(), Arc::clone(&self.memory));
                 let returns = scatter.lend(slot);
-                self.worker.unpack(UnpackJob { block, skip_bytes, segments, slot, memory, returns });
+                self.worker.unpack(ReadJob { block, skip_bytes, segments, slot, memory, returns });
                 Ok(())
             }
             Place::Elsewhere => {

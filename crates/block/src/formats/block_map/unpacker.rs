@@ -3,12 +3,9 @@
 use super::image::{Image, PackedBlock};
 use super::layer::PACKED_BLOCK_MAX_BYTES;
 use crate::formats::inflate::inflate;
-use crate::formats::readers::ReadJob;
-use crate::formats::scatter::{Returns, copy_to, errno_of};
-use crate::{MemoryMap, RequestError, Segment};
+use crate::formats::readers::PackedImage;
 use flate2::Decompress;
 use std::io;
-use std::sync::Arc;
 
 /// Bytes of blocks that are kept, but one at least: who reads one in small pieces has it unpacked once.
 const KEPT_BYTES: u64 = 1 << 20;
@@ -20,16 +17,6 @@ pub(super) struct Unpacker {
     packed: Vec<u8>,
     /// Blocks that were asked for lately, the last one first.
     kept: Vec<(PackedBlock, Vec<u8>)>,
-}
-
-/// A part of a compressed block, for somebody's memory.
-pub(super) struct UnpackJob {
-    pub(super) block: PackedBlock,
-    pub(super) skip_bytes: u64,
-    pub(super) segments: Vec<Segment>,
-    pub(super) slot: u16,
-    pub(super) memory: Arc<MemoryMap>,
-    pub(super) returns: Arc<Returns>,
 }
 
 impl Unpacker {
@@ -68,18 +55,11 @@ impl Unpacker {
     }
 }
 
-impl ReadJob for UnpackJob {
-    type Image = Image;
+impl PackedImage for Image {
+    type Block = PackedBlock;
     type Reader = Unpacker;
 
-    fn perform(&self, image: &Image, unpacker: &mut Unpacker) {
-        self.returns.post(self.slot, self.read(image, unpacker));
-    }
-}
-
-impl UnpackJob {
-    fn read(&self, image: &Image, unpacker: &mut Unpacker) -> Result<(), RequestError> {
-        let whole = unpacker.block(image, self.block).map_err(|error| errno_of(&error))?;
-        copy_to(&self.memory, &self.segments, whole.get(self.skip_bytes as usize..).unwrap_or_default())
+    fn unpacked<'r>(&self, block: PackedBlock, unpacker: &'r mut Unpacker) -> io::Result<&'r [u8]> {
+        unpacker.block(self, block)
     }
 }

@@ -7,13 +7,12 @@
 use super::changes::{Changes, Written, Zeroing};
 use super::image::Image;
 use super::reader::Reader;
-use super::unpacker::UnpackJob;
 use super::vmdk::{GrainTables, UncheckedTables};
 use crate::formats::inbox::Inbox;
 use crate::formats::pending_check::PendingCheck;
-use crate::formats::readers::Readers;
+use crate::formats::readers::{ReadJob, Readers};
 use crate::formats::scatter::{Cutter, Returns, copy_to, errno_of};
-use crate::unclosed::tell_of_unclosed;
+use crate::image_trouble::{ImageTrouble, tell_of_trouble};
 use crate::{MemoryMap, RequestError, Segment};
 use std::collections::BTreeMap;
 use std::io;
@@ -103,7 +102,7 @@ fn check(unchecked: Vec<(usize, UncheckedTables)>, is_over: &AtomicBool) -> Resu
 #[derive(Debug)]
 pub(super) struct Worker {
     shared: Arc<Shared>,
-    readers: Readers<UnpackJob>,
+    readers: Readers<Image>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -116,13 +115,14 @@ struct Shared {
 impl Worker {
     pub(super) fn start(image: Image, to_change: Option<Checking>) -> io::Result<Self> {
         let image = Arc::new(image);
-        let readers = Readers::new(Arc::clone(&image), "block map unpack");
+        let path = image.files().next().unwrap_or(Path::new("")).to_owned();
+        let readers = Readers::new(Arc::clone(&image), path.clone(), "block map unpack");
         let changing = to_change.map(Changing::new).transpose()?;
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let working = Arc::clone(&shared);
         let run = move || {
             if let Err(error) = Working::new(&working.image, changing).run(&working.inbox) {
-                tell_of_unclosed(working.image.files().next().unwrap_or(Path::new("")), &error);
+                tell_of_trouble(&path, ImageTrouble::UnclosedVmdk, &error);
             }
         };
         let thread = thread::Builder::new().name("block map".into()).spawn(run)?;
@@ -138,7 +138,7 @@ impl Worker {
     }
 
     /// Reads a part of a compressed block.
-    pub(super) fn unpack(&self, job: UnpackJob) {
+    pub(super) fn unpack(&self, job: ReadJob<Image>) {
         self.readers.take(job);
     }
 }

@@ -81,13 +81,35 @@ fn slots<'a>(
     read: &'a impl Fn(&mut [u8], u64) -> io::Result<()>,
     rounds_max: u64,
 ) -> Result<impl Iterator<Item = Result<(usize, VolumeKey), UnlockError>> + 'a, UnlockError> {
-    let active: Vec<_> = header.slots.iter().filter(|slot| slot.is_active).collect();
-    check_cost(header, &active, scheme, rounds_max).map_err(UnlockError::Unusable)?;
+    check(header).map_err(UnlockError::Unusable)?;
+    let digest_rounds = scheme.hash.rounds(header.iterations, DIGEST_BYTES);
+    let cost =
+        move |slot: &LuksSlot| scheme.hash.rounds(slot.iterations, scheme.key_bytes).saturating_add(digest_rounds);
+    let mut active = header.slots.iter().enumerate().filter(|(_, slot)| slot.is_active);
+    let (mut rounds_left, mut left_out) = (rounds_max, None);
     let mut material = vec![0; scheme.material_bytes()];
-    let active = header.slots.iter().enumerate().filter(|(_, slot)| slot.is_active);
-    Ok(active.filter_map(move |(index, slot)| match read(&mut material, slot.key_offset_bytes) {
-        Ok(()) => Some(Ok((index, try_slot(header, slot, scheme, passphrase, &mut material)?))),
-        Err(error) => Some(Err(UnlockError::Read(error))),
+    // One slot suffices: what others would cost does not matter until none that can be afforded is for the passphrase.
+    Ok(std::iter::from_fn(move || {
+        for (index, slot) in active.by_ref() {
+            let Some(left) = rounds_left.checked_sub(cost(slot)) else {
+                left_out = Some(cost(slot));
+                continue;
+            };
+            rounds_left = left;
+            if let Err(error) = read(&mut material, slot.key_offset_bytes) {
+                return Some(Err(UnlockError::Read(error)));
+            }
+            if let Some(key) = try_slot(header, slot, scheme, passphrase, &mut material) {
+                return Some(Ok((index, key)));
+            }
+        }
+        let hash = scheme.hash.name();
+        left_out.take().map(|rounds| {
+            Err(UnlockError::Unusable(format!(
+                "would take {rounds} rounds of {hash} to open by one of its key slots, and {rounds_max} are the most that \
+                 are computed here for all of them"
+            )))
+        })
     }))
 }
 
@@ -105,22 +127,14 @@ fn first_of(
     })
 }
 
-fn check_cost(header: &LuksHeader, active: &[&LuksSlot], scheme: Scheme, rounds_max: u64) -> Result<(), String> {
-    let counts = active.iter().map(|slot| slot.iterations).chain([header.iterations]);
-    if let Some(slot) = active.iter().find(|slot| slot.stripes as usize != STRIPES) {
+/// Makes sure that what derives a key makes sense.
+fn check(header: &LuksHeader) -> Result<(), String> {
+    let mut active = header.slots.iter().filter(|slot| slot.is_active);
+    if let Some(slot) = active.clone().find(|slot| slot.stripes as usize != STRIPES) {
         return Err(format!("is damaged: a key slot has {} stripes instead of {STRIPES}", slot.stripes));
     }
-    if counts.clone().any(|count| count == 0) {
+    if header.iterations == 0 || active.any(|slot| slot.iterations == 0) {
         return Err("is damaged: a key is derived in no iteration".to_owned());
-    }
-    let check = scheme.hash.rounds(header.iterations, DIGEST_BYTES);
-    let costs = active.iter().map(|slot| scheme.hash.rounds(slot.iterations, scheme.key_bytes).saturating_add(check));
-    let cost = costs.fold(0, u64::saturating_add);
-    if cost > rounds_max {
-        return Err(format!(
-            "would take {cost} rounds of {} to open, and {rounds_max} are the most that are computed here",
-            scheme.hash.name()
-        ));
     }
     Ok(())
 }
@@ -156,6 +170,31 @@ mod tests {
 
     /// Where a header has its numbers, and its texts begin.
     const FIELDS: [usize; 14] = [4, 8, 40, 72, 104, 108, 112, 132, 164, 168, 208, 212, 248, 252];
+
+    /// A slot that nobody has to try does not keep the others from opening the volume.
+    #[test]
+    fn slots_are_tried_as_long_as_that_is_affordable() {
+        let mut options = LuksOptions::default();
+        options.set("iter-time", "1").unwrap();
+        let made = NewVolume::make(&options, b"word").unwrap();
+        let read = |bytes: &mut [u8], at: u64| {
+            let found = made.head.get(at as usize..).and_then(|rest| rest.get(..bytes.len()));
+            bytes.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        };
+        let mut header = LuksHeader::parse(&made.head[..HEADER_BYTES].try_into().unwrap()).unwrap();
+        let scheme = header.scheme().unwrap();
+        let hash = scheme.hash;
+        let rounds = hash.rounds(header.slots[0].iterations, scheme.key_bytes) + hash.rounds(header.iterations, 20);
+        header.slots.insert(0, LuksSlot { iterations: u32::MAX, ..header.slots[0] });
+        assert!(unlock_within(&header, b"word", read, rounds).is_ok());
+        for (word, rounds) in [(&b"other"[..], rounds), (b"word", rounds - 1)] {
+            match unlock_within(&header, word, read, rounds) {
+                Err(UnlockError::Unusable(problem)) => assert!(problem.starts_with("would take"), "{problem}"),
+                _ => panic!("it opens"),
+            }
+        }
+    }
 
     /// A header whose numbers were changed, one or several: in its slots, too, and key material anywhere.
     #[test]

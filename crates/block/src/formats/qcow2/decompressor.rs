@@ -1,8 +1,11 @@
 //! Compressed clusters, made whole again.
 
 use super::entries::Compressed;
+use super::image::{CompressedCluster, Image, Reader};
+use super::image_file::ImageFile;
 use super::image_tables::ImageTables;
 use crate::formats::inflate;
+use crate::formats::readers::PackedImage;
 use flate2::Decompress;
 use std::io;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
@@ -35,7 +38,7 @@ impl Decompressor {
                 let is_full = (self.kept.len() + 1) * cluster_bytes > KEPT_BYTES;
                 let mut bytes = if is_full { self.kept.pop().map(|kept| kept.2) } else { None }.unwrap_or_default();
                 bytes.resize(cluster_bytes, 0);
-                self.decompress(tables, compressed, &mut bytes)?;
+                self.decompress(tables.file(), tables.is_zstd, compressed, &mut bytes)?;
                 bytes
             }
         };
@@ -43,18 +46,28 @@ impl Decompressor {
         Ok(self.kept.first().map_or(&[][..], |(.., cluster)| cluster))
     }
 
-    fn decompress(&mut self, tables: &ImageTables, compressed: Compressed, cluster: &mut [u8]) -> io::Result<()> {
+    /// Makes a whole cluster of what lies there in a file.
+    ///
+    /// # Errors
+    /// As [`Decompressor::cluster`].
+    pub(super) fn decompress(
+        &mut self,
+        file: &ImageFile,
+        is_zstd: bool,
+        compressed: Compressed,
+        cluster: &mut [u8],
+    ) -> io::Result<()> {
         let Compressed { offset_bytes, length_bytes } = compressed;
         // Its last unit may be cut off by the file's end.
-        let length_bytes = length_bytes.min(tables.file().length_bytes().saturating_sub(offset_bytes));
+        let length_bytes = length_bytes.min(file.length_bytes().saturating_sub(offset_bytes));
         // At most two clusters: an entry has no room for more.
         self.packed.resize(length_bytes as usize, 0);
-        tables.file().read(&mut self.packed, offset_bytes)?;
-        let done = if tables.is_zstd { self.unzstd(cluster) } else { self.inflate(cluster) };
+        file.read(&mut self.packed, offset_bytes)?;
+        let done = if is_zstd { self.unzstd(cluster) } else { self.inflate(cluster) };
         if done {
             return Ok(());
         }
-        let message = format!("the compressed cluster at {offset_bytes} does not become a whole one");
+        let message = format!("the compressed cluster at {offset_bytes} of the file does not become a whole one");
         Err(io::Error::new(io::ErrorKind::InvalidData, message))
     }
 
@@ -94,6 +107,15 @@ impl Decompressor {
                 return false;
             }
         }
+    }
+}
+
+impl PackedImage for Image {
+    type Block = CompressedCluster;
+    type Reader = Reader;
+
+    fn unpacked<'r>(&self, cluster: CompressedCluster, reader: &'r mut Reader) -> io::Result<&'r [u8]> {
+        self.compressed_cluster(cluster, reader)
     }
 }
 

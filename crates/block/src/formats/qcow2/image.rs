@@ -225,7 +225,12 @@ impl Image {
     ) -> io::Result<&'r [u8]> {
         let CompressedCluster { number, place } = cluster;
         let tables = self.tables.get(number).ok_or_else(invalid)?;
-        reader.decompressor.cluster(number, tables, place)
+        reader.decompressor.cluster(number, tables, place).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData if number > 0 => {
+                io::Error::new(error.kind(), format!("in the image that is number {number} behind it, {error}"))
+            }
+            _ => error,
+        })
     }
 
     fn read_below(

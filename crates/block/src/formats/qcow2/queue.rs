@@ -2,8 +2,8 @@
 
 use super::grace::{Member, Ticket};
 use super::image::{Image, Place};
-use super::readers::ReadJob;
 use super::worker::{Job, Task, Worker};
+use crate::formats::readers::ReadJob;
 use crate::formats::runs::{Contiguous, Run, Runs};
 use crate::formats::scatter::{Cutter, Scatter, ScatterQueue, Split};
 use crate::limits::checked_depth;
@@ -169,7 +169,7 @@ impl Qcow2Split {
             (Place::Compressed { cluster, skip_bytes }, Operation::Read) => {
                 let (slot, segments, memory) = (slot, segments.to_vec(), Arc::clone(&self.memory));
                 let returns = scatter.lend(slot);
-                self.worker.read(ReadJob { cluster, skip_bytes, segments, slot, memory, returns });
+                self.worker.read(ReadJob { block: cluster, skip_bytes, segments, slot, memory, returns });
                 Ok(())
             }
             (Place::Elsewhere | Place::Unknown | Place::Compressed { .. }, operation) => {

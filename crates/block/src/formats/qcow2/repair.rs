@@ -9,6 +9,7 @@ use super::census::{Census, CheckReport, Repair, Tell};
 use super::header::{Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table, read_first_cluster};
 use super::image_file::ImageFile;
 use super::new_refcounts::NewRefcounts;
+use super::packed_check::try_compressed;
 use crate::OpenedFile;
 use crate::formats::ImageError;
 use std::io::{self, Seek, SeekFrom};
@@ -56,8 +57,8 @@ impl Qcow2Check {
         self.file.truncate(length_bytes)
     }
 
-    /// Checks it, after repairing what `repair` allows, which is on stable storage then. `tell` hears of each thing
-    /// that is wrong, in a line.
+    /// Checks it, after repairing what `repair` allows, which is on stable storage then; and whether its compressed
+    /// clusters become whole ones. `tell` hears of each thing that is wrong, in a line.
     ///
     /// # Errors
     /// When the image cannot be read or written.
@@ -73,6 +74,11 @@ impl Qcow2Check {
         let mut report = self.count(Repair::None, tell)?.report;
         if repair == Repair::All && report.corruptions == 0 {
             self.clear_marks().map_err(|error| self.failed("write to", error))?;
+        }
+        // Of tables that are not in order, clusters need not be what they say.
+        if report.corruptions == 0 {
+            let bad = try_compressed(&self.file, &self.header, tell);
+            report.corruptions = bad.map_err(|error| self.failed("check", error))?;
         }
         report.corruptions_fixed = fixed.corruptions_fixed;
         report.leaks_fixed = fixed.leaks_fixed;

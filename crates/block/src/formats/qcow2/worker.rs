@@ -18,12 +18,11 @@ use super::image::{Image, Reader};
 use super::image_tables::{Patience, SliceBuffer};
 use super::kept_bitmaps::KeptBitmaps;
 use super::metadata::Metadata;
-use super::readers::ReadJob;
 use crate::formats::inbox::Inbox;
 use crate::formats::pending_check::PendingCheck;
-use crate::formats::readers::Readers;
+use crate::formats::readers::{ReadJob, Readers};
 use crate::formats::scatter::{Returns, errno_of};
-use crate::unclosed::tell_of_unclosed;
+use crate::image_trouble::{ImageTrouble, tell_of_trouble};
 use crate::{MemoryMap, RequestError, Segment};
 use std::io;
 use std::mem;
@@ -114,7 +113,7 @@ impl Task {
 #[derive(Debug)]
 pub(super) struct Worker {
     shared: Arc<Shared>,
-    readers: Readers<ReadJob>,
+    readers: Readers<Image>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -129,13 +128,15 @@ impl Worker {
         let Opened { image, metadata, unchecked, bitmaps, .. } = opened;
         let image = Arc::new(image);
         let pending = unchecked.map(|unchecked| unchecked.start(Arc::clone(&image))).transpose()?;
-        let readers = Readers::new(Arc::clone(&image), "qcow2-reader");
+        let readers = Readers::new(Arc::clone(&image), path.to_owned(), "qcow2-reader");
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let working = Arc::clone(&shared);
         let path = path.to_owned();
         let run = move || {
             match Working::new(&working.image, metadata, pending, bitmaps).run(&working.inbox) {
-                Err(error) if !working.image.is_temporary => tell_of_unclosed(&path, &error),
+                Err(error) if !working.image.is_temporary => {
+                    tell_of_trouble(&path, ImageTrouble::UnclosedQcow2, &error)
+                }
                 // A temporary one is gone now.
                 _ => {}
             }
@@ -153,7 +154,7 @@ impl Worker {
     }
 
     /// Reads a part of a compressed cluster.
-    pub(super) fn read(&self, job: ReadJob) {
+    pub(super) fn read(&self, job: ReadJob<Image>) {
         self.readers.take(job);
     }
 }

@@ -24,9 +24,10 @@ use std::path::{Path, PathBuf};
 /// checked, 2 when it is damaged (and, as with every command, on wrong usage), 3 when clusters are leaked, 63 for what
 /// cannot be checked: a raw image is nothing but the disk. One cluster with two uses is damage here even where its
 /// refcount knows. Of a VMDK, it is checked that its files are there and long enough; of formats that are only read,
-/// that every entry of the table leads to where a block can be, and no two to one. With -r, what the log of a VHDX
-/// holds that was not closed is written to where it belongs. Of an OVA, it is checked that the digests of its manifest
-/// are those of its members, and its disks are.
+/// that every entry of the table leads to where a block can be, and no two to one. Where all that is in order, what is
+/// compressed is decompressed, on all CPUs: what does not become whole is damage, which qemu-img does not see. With -r,
+/// what the log of a VHDX holds that was not closed is written to where it belongs. Of an OVA, it is checked that the
+/// digests of its manifest are those of its members, and its disks are.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Image: a file name.

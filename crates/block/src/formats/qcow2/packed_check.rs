@@ -1,0 +1,43 @@
+//! Whether the compressed clusters of an image become whole ones.
+
+use super::decompressor::Decompressor;
+use super::entries::Compressed;
+use super::header::Header;
+use super::image_file::ImageFile;
+use super::references::{self, Part, Reference};
+use super::snapshots;
+use crate::formats::readers::try_blocks;
+use std::collections::HashSet;
+use std::io;
+use std::iter::once;
+
+/// Tries all of them, the snapshots' too, each once; `say` hears of those that do not, and returned is how many. What
+/// else is wrong with the tables is the census's to say.
+pub(super) fn try_compressed(file: &ImageFile, header: &Header, say: &mut dyn FnMut(&str)) -> io::Result<u64> {
+    let cluster_bytes = header.cluster_bytes() as usize;
+    let unpack = |compressed, (decompressor, cluster): &mut (Decompressor, Vec<u8>)| {
+        cluster.resize(cluster_bytes, 0);
+        decompressor.decompress(file, header.is_zstd(), compressed, cluster)
+    };
+    let find = |take: &mut dyn FnMut(Compressed)| {
+        let mut seen = HashSet::new();
+        let is_there = |reference: &Reference| reference.is_used() && file.has(reference.offset_bytes, 1);
+        let snapshots = snapshots::snapshots(file, header)?;
+        for l1 in once(header.l1).chain(snapshots.tables) {
+            for table in references::in_l1(file, header, l1)?.filter(is_there) {
+                if !table.is_aligned(header) || !seen.insert(table.offset_bytes) {
+                    continue;
+                }
+                for Reference { part, offset_bytes, length_bytes, .. } in
+                    references::in_l2(file, header, table.offset_bytes)?.filter(is_there)
+                {
+                    if part == Part::Compressed {
+                        take(Compressed { offset_bytes, length_bytes });
+                    }
+                }
+            }
+        }
+        Ok(())
+    };
+    try_blocks(unpack, find, say)
+}
