@@ -1,6 +1,6 @@
 //! Encrypted images by the commands, checked by qemu-img.
 
-use crate::support::Yard;
+use crate::support::{Yard, allocated_bytes};
 use crate::{MIB, image, mixed, qemu_img, same, tool};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -190,4 +190,31 @@ fn what_is_said_of_passphrases_goes_together() {
     ] {
         image(&yard, format!("amend {line}").split(' ')).failed(status, &[said]);
     }
+}
+
+#[test]
+fn a_luks_volume_becomes_larger_and_smaller_as_by_qemu_img() {
+    let yard = Yard::new();
+    passphrase(&yard, "one");
+    yard.random("plain.img", MIB, 9);
+    let run = |line: &str| image(&yard, line.split(' ')).succeeded();
+    run("convert -q plain.img -O luks a.luks -o iter-time=10 --key-file one");
+    let length = || yard.path("a.luks").metadata().unwrap().len();
+    let head = length() - MIB;
+    let volume = "--object secret,id=s,file=one --image-opts driver=luks,key-secret=s,file.filename=a.luks";
+    run("resize -f luks a.luks,key-file=one 2M");
+    assert_eq!(length(), head + 2 * MIB);
+    qemu_img(&yard, &format!("resize -q {volume} 3M"));
+    assert_eq!(length(), head + 3 * MIB);
+    image(&yard, ["resize", "-f", "luks", "a.luks", "1M"]).failed(1, &["--shrink"]);
+    image(&yard, ["resize", "-f", "luks", "--shrink", "a.luks", "0"]).failed(1, &["has a sector at least"]);
+    image(&yard, ["resize", "-f", "luks", "--shrink", "plain.img", "0"]).failed(1, &["is no LUKS 1 volume"]);
+    image(&yard, ["resize", "-f", "luks", "a.luks,key-file=none", "1M"]).failed(1, &["none"]);
+    assert_eq!(length(), head + 3 * MIB);
+    run("resize -q -f luks --shrink a.luks 1M");
+    assert_eq!(length(), head + MIB);
+    assert!(opened_by_qemu_img(&yard, "a.luks", "one"));
+    run("resize -q -f luks --preallocation=full a.luks +64K");
+    assert!(allocated_bytes(&yard.path("a.luks")) >= MIB + (64 << 10));
+    run("info a.luks,format=luks,key-file=one");
 }

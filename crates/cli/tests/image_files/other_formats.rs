@@ -65,7 +65,7 @@ fn images_of_other_hypervisors_are_read_as_disks() {
             for arguments in refusals {
                 // A VMDK with grains can be written to, but not as an image.
                 let said = match (word, name, arguments[1]) {
-                    ("vmdk", "a.vmdk" | "a.VMDK", "resize") => "only raw and qcow2 images are resized",
+                    ("vmdk", "a.vmdk" | "a.VMDK", "resize") => "only raw and qcow2 images and LUKS volumes are resized",
                     ("vmdk", "a.vmdk" | "a.VMDK", "check") => "nothing in VMDKs is repaired",
                     (_, "a.vmdk", _) => continue,
                     // That does the log.
@@ -253,7 +253,8 @@ fn vmdks_are_written_to_in_place() {
     run(blockyard().current_dir(yard.path("")).args(["copy", "raw.img", "base.vmdk"])).succeeded();
     qemu_img(&yard, "compare -f raw -F vmdk raw.img base.vmdk");
     image(&yard, ["check", "top.vmdk", "--allow-dir", "."]).failed(1, &["top.vmdk", "its id differs"]);
-    image(&yard, ["resize", "base.vmdk", "80M"]).failed(1, &["base.vmdk", "only raw and qcow2 images are resized"]);
+    image(&yard, ["resize", "base.vmdk", "80M"])
+        .failed(1, &["base.vmdk", "only raw and qcow2 images and LUKS volumes are resized"]);
     image(&yard, ["check", "-r", "all", "base.vmdk"]).failed(1, &["base.vmdk", "nothing in VMDKs is repaired"]);
 }
 

@@ -6,7 +6,7 @@ use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::size::set_length;
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    AllowedDirectories, BlockMapFormat, ChainKeys, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown,
+    AllowedDirectories, BlockMapFormat, ChainKeys, LuksDisk, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown,
 };
 use rustix::fs::{FallocateFlags, fallocate};
 use std::ops::Range;
@@ -93,13 +93,24 @@ impl<'a> Resize<'a> {
     pub fn run(&self, allow_dirs: &[PathBuf], watch: &dyn Watch) -> Result<()> {
         let Self { file, format, ref sizes, preallocation, ref keys } = *self;
         match format {
-            Format::Raw => self.resize_raw(watch),
+            Format::Raw => self.resize_raw(sizes.clone(), watch),
+            Format::Luks if sizes.end == 0 => refuse!("{}: a LUKS volume has a sector at least", shown(file.path())),
+            Format::Luks => {
+                let start = LuksDisk::place_in(file)?.start;
+                let end = start.checked_add(sizes.end);
+                let end = end.ok_or_else(|| Error::usage("no file is as large as that"))?;
+                self.resize_raw(start + sizes.start..end, watch)
+            }
             Format::Qcow2 => {
                 let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys.clone());
                 Ok(Qcow2Disk::resize(file, sizes.end, preallocation, &allowed)?)
             }
-            Format::Luks | Format::BlockMap(BlockMapFormat::Vmdk) => {
-                refuse!("{}: only raw and qcow2 images are resized, and this is {}", shown(file.path()), format.name())
+            Format::BlockMap(BlockMapFormat::Vmdk) => {
+                refuse!(
+                    "{}: only raw and qcow2 images and LUKS volumes are resized, and this is {}",
+                    shown(file.path()),
+                    format.name()
+                )
             }
             Format::BlockMap(_) | Format::Ova => {
                 refuse!("{}: {} images are only read", shown(file.path()), format.name())
@@ -107,8 +118,9 @@ impl<'a> Resize<'a> {
         }
     }
 
-    fn resize_raw(&self, watch: &dyn Watch) -> Result<()> {
-        let (file, name, sizes) = (self.file.file(), shown(self.file.path()), &self.sizes);
+    /// Changes how long the file is, in which the disk ends.
+    fn resize_raw(&self, sizes: Range<u64>, watch: &dyn Watch) -> Result<()> {
+        let (file, name) = (self.file.file(), shown(self.file.path()));
         let failed = || format!("cannot change the size of {name}");
         if !file.metadata().with_context(failed)?.is_file() {
             refuse!("{name} is a device, whose size nobody can change from here");

@@ -12,6 +12,7 @@ use crate::{Disk, DiskReader, FileDisk, FileOptions, OpenedFile};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -63,15 +64,10 @@ impl LuksDisk {
         let header = header.ok_or_else(|| unusable(NO_LUKS_1.to_owned()))?;
         let key = key.ok_or_else(|| unusable(NO_KEY.to_owned()))?;
         let cipher = open_key(&header, key, path, read)?;
-        let (start, end) = (header.payload_offset_bytes, length_bytes - length_bytes % SECTOR_BYTES as u64);
-        if start >= end || start < HEADER_BYTES as u64 {
-            let problem = format!("is damaged or cut off: its data begin at {start}, and it has {length_bytes} bytes");
-            return Err(unusable(problem));
-        }
+        let place = place(Some(&header), length_bytes).map_err(unusable)?;
         let read_only = disk.geometry().read_only;
         let aligned = AlignedDisk::where_needed(disk, &AlignOptions::default()).map_err(failed)?;
-        let data =
-            PartitionDisk::new(aligned, start..end, read_only).map_err(|error| failed(io::Error::other(error)))?;
+        let data = PartitionDisk::new(aligned, place, read_only).map_err(|error| failed(io::Error::other(error)))?;
         Ok(Self { below: EncryptedDisk::new(Arc::new(data), Arc::new(cipher)) })
     }
 
@@ -89,6 +85,23 @@ impl LuksDisk {
         change_slots(place, image.path(), key, change)
     }
 
+    /// Where in its file the disk of a volume lies.
+    ///
+    /// # Errors
+    /// When it is no volume, or is cut off.
+    pub fn place_in(image: &OpenedFile) -> Result<Range<u64>, ImageError> {
+        let failed = |source| failed(image.path(), source);
+        let length_bytes = io::Seek::seek(&mut image.file(), io::SeekFrom::End(0)).map_err(failed)?;
+        let mut first = [0; HEADER_BYTES];
+        let header = match image.file().read_exact_at(&mut first, 0) {
+            Ok(()) => LuksHeader::parse(&first),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+            Err(error) => return Err(failed(error)),
+        };
+        place(header.as_ref(), length_bytes)
+            .map_err(|problem| ImageError::Unusable { path: image.path().to_owned(), problem })
+    }
+
     /// Makes the empty `file` a volume whose disk has `size_bytes`, a multiple of 512. Its contents are noise until it
     /// is written to.
     ///
@@ -102,6 +115,17 @@ impl LuksDisk {
         let length =
             length.ok_or_else(|| ImageError::Invalid(format!("a disk of {size_bytes} bytes is not possible")))?;
         file.write_all_at(&volume.head, 0).and_then(|()| file.set_len(length)).map_err(failed)
+    }
+}
+
+/// Where the data of a volume lie that has so many bytes. The error goes on after its name.
+fn place(header: Option<&LuksHeader>, length_bytes: u64) -> Result<Range<u64>, String> {
+    let start = header.ok_or(NO_LUKS_1)?.payload_offset_bytes;
+    // What is behind the last whole sector is none.
+    let end = length_bytes - length_bytes % SECTOR_BYTES as u64;
+    match start >= end || start < HEADER_BYTES as u64 {
+        true => Err(format!("is damaged or cut off: its data begin at {start}, and it has {length_bytes} bytes")),
+        false => Ok(start..end),
     }
 }
 

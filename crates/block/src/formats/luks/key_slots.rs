@@ -229,3 +229,64 @@ fn empty_slot(header: &LuksHeader, slot: Option<usize>) -> Result<usize, SlotErr
         _ => Ok(index),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LuksDisk, LuksOptions, NewLuks};
+    use super::*;
+    use crate::OpenedFile;
+    use std::fs::{self, File, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Where a header says where its data begin, and where the second slot's key is, in sectors.
+    const PAYLOAD_AT: usize = 104;
+    const SECOND_KEY_AT: usize = 208 + 48 + 40;
+
+    #[test]
+    fn key_slots_of_a_spoiled_header_are_not_written_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let [key_path, path] = ["key", "volume"].map(|name| directory.path().join(name));
+        fs::write(&key_path, "word").unwrap();
+        fs::set_permissions(&key_path, Permissions::from_mode(0o600)).unwrap();
+        let key = KeyFile::new(&key_path);
+        let mut options = LuksOptions::default();
+        options.set("iter-time", "1").unwrap();
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        LuksDisk::create_in(&file, &path, 1 << 20, &NewLuks { key: key.clone(), options }).unwrap();
+        let sound = fs::read(&path).unwrap();
+        let time = Duration::from_millis(1);
+        let changes = [
+            LuksSlotChange::Activate { key: key.clone(), slot: None, time },
+            LuksSlotChange::Erase { slot: None, key: Some(key.clone()), may_be_last: true },
+        ];
+        for (at, sectors, wanted) in [
+            (SECOND_KEY_AT, 0_u32, "key slots overlap"),
+            (SECOND_KEY_AT, 1, "key slots overlap"),
+            (SECOND_KEY_AT, 9, "key slots overlap"),
+            (SECOND_KEY_AT, 4090, "key slots reach into its data"),
+            (SECOND_KEY_AT, u32::MAX, "key slots reach into its data"),
+            (PAYLOAD_AT, 2000, "key slots reach into its data"),
+            (PAYLOAD_AT, 0, "key slots reach into its data"),
+        ] {
+            let mut bytes = sound.clone();
+            bytes[at..at + 4].copy_from_slice(&sectors.to_be_bytes());
+            fs::write(&path, &bytes).unwrap();
+            for change in &changes {
+                let image = OpenedFile::open(&path, false).unwrap();
+                let error = LuksDisk::change_slots(&image, Some(&key), change).unwrap_err().to_string();
+                assert!(error.contains(wanted), "{at} {sectors}: {error}");
+                assert!(fs::read(&path).unwrap() == bytes);
+            }
+        }
+        fs::write(&path, &sound).unwrap();
+        for change in &changes {
+            LuksDisk::change_slots(&OpenedFile::open(&path, false).unwrap(), Some(&key), change).unwrap();
+        }
+        // Nothing of what a slot held is left in it.
+        let erased = fs::read(&path).unwrap();
+        let header = LuksHeader::parse(erased[..HEADER_BYTES].try_into().unwrap()).unwrap();
+        assert!(header.slots.iter().all(|slot| !slot.is_active && slot.iterations == 0));
+        let start = header.slots[0].key_offset_bytes as usize;
+        assert!(erased[start..].chunks(512).zip(sound[start..].chunks(512)).take(500).all(|(new, old)| new != old));
+    }
+}

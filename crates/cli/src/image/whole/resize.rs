@@ -3,7 +3,7 @@
 use super::image_options::ImageOptions;
 use anyhow::Result;
 use blockyard_block::specification::Format;
-use blockyard_block::{Qcow2Disk, shown, size};
+use blockyard_block::{LuksDisk, Qcow2Disk, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -16,10 +16,11 @@ use std::path::PathBuf;
 
 /// Change the size of an image's disk.
 ///
-/// What is new reads as zeros. Partitions and file systems stay as they are: a partition table's backup is not moved.
+/// What is new reads as zeros; of a LUKS volume (-f luks), as noise until it is written to. Partitions and file systems
+/// stay as they are: a partition table's backup is not moved.
 #[derive(Args)]
 pub struct ResizeArgs {
-    /// Image: raw or qcow2.
+    /// Image: raw, qcow2 or a LUKS volume.
     image: String,
     /// New size such as 8G (of 1024) or 8GB (of 1000), or +SIZE to add, -SIZE to take away.
     #[arg(allow_hyphen_values = true, value_parser = change)]
@@ -65,14 +66,18 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     let old_bytes = match format {
         // Without its key, if it is encrypted.
         Format::Qcow2 if named.keys().is_empty() => Qcow2Disk::size_bytes_of(&file)?,
+        Format::Luks if named.keys().is_empty() => {
+            let place = LuksDisk::place_in(&file)?;
+            place.end - place.start
+        }
         _ => open_disk(&named, &OpenOptions { file: Some(&file), read_only: true, ..access })?.length_bytes,
     };
     let resize = Resize::new(&file, format, old_bytes, args.size, args.shrink, preallocation)?;
     let resize = resize.with_keys(named.keys());
     match format {
         // It may take long.
-        Format::Raw => resize.run(&args.allow_dir, &AtTerminal::catch()?)?,
-        Format::Qcow2 | Format::Luks | Format::BlockMap(_) | Format::Ova => resize.run(&args.allow_dir, &Nobody)?,
+        Format::Raw | Format::Luks => resize.run(&args.allow_dir, &AtTerminal::catch()?)?,
+        Format::Qcow2 | Format::BlockMap(_) | Format::Ova => resize.run(&args.allow_dir, &Nobody)?,
     }
     let sizes = (size::human(old_bytes), size::human(resize.new_bytes()));
     if args.quiet { Ok(()) } else { print(&format!("{}: {} -> {}", shown(&path), sizes.0, sizes.1)) }
