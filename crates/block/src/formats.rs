@@ -50,7 +50,7 @@ pub use luks::{
 pub use ova::{Digest as OvaDigest, Ova, OvaDisk};
 pub use preallocation::Preallocation;
 pub(crate) use qcow2::create_delta;
-pub use qcow2::{CheckReport, Qcow2Check, Qcow2Commit, Qcow2Rebase, Repair, write_differences};
+pub use qcow2::{CheckReport, Qcow2Check, Qcow2Commit, Qcow2Rebase, Qcow2Shown, Repair, write_differences};
 pub use qcow2::{
     Qcow2Amendment, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, Qcow2Writer,
 };

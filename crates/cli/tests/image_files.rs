@@ -562,19 +562,6 @@ fn an_image_is_committed_into_any_that_it_is_based_on() {
 }
 
 #[test]
-fn snapshots_show_what_they_showed() {
-    let yard = Yard::new();
-    chain(&yard);
-    qemu_img(&yard, "snapshot -c s1 top.qcow2");
-    for arguments in [&["commit"][..], &["rebase", "-b", ""], &["rebase", "-b", "base.img", "-F", "raw"]] {
-        let arguments = [arguments, &["--allow-dir", ".", "top.qcow2"]].concat();
-        image(&yard, arguments).failed(1, &["has snapshots", "qemu-img snapshot -d"]);
-    }
-    qemu_img(&yard, "snapshot -d s1 top.qcow2");
-    image(&yard, ["commit", "--allow-dir", ".", "top.qcow2"]).succeeded();
-}
-
-#[test]
 fn an_image_shows_the_same_over_another_backing_file() {
     let yard = Yard::new();
     chain(&yard);

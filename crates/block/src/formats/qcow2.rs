@@ -71,7 +71,7 @@ pub use info::{Qcow2Bitmap, Qcow2Info};
 pub use internal_bitmaps::Qcow2BitmapAction;
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
 use queue::Qcow2Split;
-pub use rebase::{Qcow2Rebase, write_differences};
+pub use rebase::{Qcow2Rebase, Qcow2Shown, write_differences};
 pub use repair::Qcow2Check;
 pub use snapshots::Qcow2Snapshot;
 use std::fs::File;

@@ -70,3 +70,43 @@ fn a_snapshot_that_cannot_be_had_is_said() {
     image(&yard, ["snapshot", "-c", "one", "-d", "two", "vm.qcow2"]).failed(2, &["cannot be used with"]);
     assert!(fs::read(yard.path("vm.qcow2")).unwrap() == before && !yard.path("out.img").exists());
 }
+
+/// A snapshot that shows what is behind it, where that changes, is in the way; one that holds it all is not.
+#[test]
+fn snapshots_show_what_they_showed() {
+    let yard = Yard::new();
+    yard.random("base.img", 2 * MIB, 1);
+    yard.random("new.img", MIB, 2);
+    let make = || {
+        qemu_img(&yard, "create -q -f qcow2 -b base.img -F raw top.qcow2 2M");
+        image(&yard, "convert -q -n new.img top.qcow2 --allow-dir .".split(' ')).succeeded();
+        qemu_img(&yard, "snapshot -c whole top.qcow2");
+    };
+    let held = |what: &str| {
+        qemu_img(&yard, &format!("convert -f qcow2 -O raw {what}top.qcow2 held"));
+        fs::read(yard.path("held")).unwrap()
+    };
+    make();
+    let (disk, whole) = (held(""), held("-l whole "));
+    assert!(disk == whole);
+    image(&yard, "commit -q --allow-dir . top.qcow2".split(' ')).succeeded();
+    qemu_img(&yard, "check -q top.qcow2");
+    assert!(held("") == disk && held("-l whole ") == whole && fs::read(yard.path("base.img")).unwrap() == disk);
+    // Now the disk holds nothing, and a snapshot of it nothing either.
+    qemu_img(&yard, "snapshot -c empty top.qcow2");
+    image(&yard, "convert -q -n base.img top.qcow2 --allow-dir .".split(' ')).succeeded();
+    fs::write(yard.path("same.img"), &disk).unwrap();
+    let before = fs::read(yard.path("top.qcow2")).unwrap();
+    for (line, why) in [
+        ("commit --allow-dir . top.qcow2", "snapshot \"whole\" shows what is behind it"),
+        ("rebase -b new.img -F raw --allow-dir . top.qcow2", "snapshot \"whole\" shows what is behind it"),
+        ("rebase -b  --allow-dir . top.qcow2", "snapshot \"whole\" shows what is behind it"),
+    ] {
+        image(&yard, line.split(' ')).failed(1, &[why, "image snapshot -d"]);
+        assert!(fs::read(yard.path("top.qcow2")).unwrap() == before, "{line}");
+    }
+    image(&yard, "rebase -q -b same.img -F raw --allow-dir . top.qcow2".split(' ')).succeeded();
+    assert!(held("") == disk && held("-l whole ") == whole && held("-l empty ") == disk);
+    qemu_img(&yard, "snapshot -d empty top.qcow2");
+    image(&yard, "commit -q -d --allow-dir . top.qcow2".split(' ')).failed(1, &["snapshot \"whole\" shows"]);
+}

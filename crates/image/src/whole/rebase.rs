@@ -4,7 +4,7 @@ use super::{Told, named_from};
 use crate::Watch;
 use crate::error::{Context, Result, refuse};
 use blockyard_block::{
-    AllowedDirectories, ChainKeys, Disk, OpenedFile, Qcow2Backing, Qcow2Disk, Qcow2Rebase, same_file, write_differences,
+    AllowedDirectories, ChainKeys, Disk, OpenedFile, Qcow2Backing, Qcow2Rebase, Qcow2Shown, same_file,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,8 +56,8 @@ impl Rebase {
         keys: ChainKeys,
     ) -> Result<Option<Keeping<'_>>> {
         let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys);
-        let top = self.rebase.disk(&allowed).with_context(|| cannot_rebase(&self.name))?;
-        Ok((behind.is_some() || top.has_backing()).then_some(Keeping { name: &self.name, top, behind }))
+        let shown = self.rebase.shown(&allowed).with_context(|| cannot_rebase(&self.name))?;
+        Ok((behind.is_some() || shown.has_backing()).then_some(Keeping { name: &self.name, shown, behind }))
     }
 
     /// Names another backing file, or none, which is behind the image from now on; nothing is compared.
@@ -72,7 +72,7 @@ impl Rebase {
 /// What an image shows, which is to be kept.
 pub struct Keeping<'a> {
     name: &'a str,
-    top: Qcow2Disk,
+    shown: Qcow2Shown,
     behind: Option<Arc<dyn Disk>>,
 }
 
@@ -80,11 +80,11 @@ impl Keeping<'_> {
     /// Writes to the image what it would not show any more.
     ///
     /// # Errors
-    /// When a disk fails, or `watch` ends it.
+    /// When a disk fails, `watch` ends it, or a snapshot would show something else.
     pub fn run(&self, watch: &dyn Watch) -> Result<()> {
-        let Self { name, top, behind } = self;
-        let told = Told { watch, length_bytes: top.geometry().capacity_bytes };
-        let written = write_differences(top, top, behind.as_deref(), &mut |at, data| told.goes_on(at, data));
+        let Self { name, shown, behind } = self;
+        let told = Told { watch, length_bytes: shown.capacity_bytes() };
+        let written = shown.keep(behind.as_deref(), &mut |at, data| told.goes_on(at, data));
         written.map_err(|error| told.why(error, cannot_rebase(name)))
     }
 }

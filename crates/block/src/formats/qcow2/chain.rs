@@ -467,14 +467,6 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// Refuses an image with snapshots, `because` of what a change would do to them.
-pub(super) fn refuse_snapshots(header: &Header, path: &Path, because: &str) -> Result<(), ImageError> {
-    if header.snapshots == 0 {
-        return Ok(());
-    }
-    Err(unusable(path, format!("has snapshots, {because}: remove them first (`qemu-img snapshot -d`)")))
-}
-
 /// The image's own file, to read what it says.
 pub(super) fn image_file(file: &File) -> io::Result<ImageFile> {
     let mut handle = file.try_clone()?;

@@ -2,13 +2,15 @@
 //!
 //! At any time the image shows the same: what is written to the base is what it shows there. It is emptied only when
 //! that is stable, by zeroing its L1 table; its clusters, which nothing refers to then, are freed as leaked ones are.
+//! Snapshots keep theirs, and show the same if they hold all that is written to the base.
 
 use super::census::Repair;
-use super::chain::{header_to_change, open_above, parse_header, read_header, refuse_snapshots};
+use super::chain::{self, header_to_change, open_above, parse_header, read_header};
 use super::header::Header;
 use super::image_file::ImageFile;
+use super::rebase::would_change;
 use super::repair::Qcow2Check;
-use super::{Qcow2Disk, header_change, resize};
+use super::{Qcow2Disk, Qcow2Snapshot, header_change, resize};
 use crate::formats::chain_files::{ChainFiles, ChainFormat};
 use crate::formats::image_chain::{ChainImage, chain_of};
 use crate::formats::preallocation::Preallocation;
@@ -35,12 +37,13 @@ impl Qcow2Commit {
     /// one of its chain that `base` names. A base that is smaller than the image is made larger.
     ///
     /// # Errors
-    /// When it has no such backing file, and when one of them cannot be had for writing, or is not allowed.
+    /// When it has no such backing file, when a snapshot of it would show something else then, and when one of them
+    /// cannot be had for writing, or is not allowed.
     pub fn open(image: OpenedFile, base: Option<&Path>, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
         let path = &image.path().to_owned();
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
         let file = image.into_file();
-        refuse_snapshots(&header_to_change(&file, path)?, path, "which show what is behind it now")?;
+        let header = header_to_change(&file, path)?;
         let chain = chain_of(file.try_clone().map_err(failed)?, path, ChainFormat::Qcow2, allowed)?;
         let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
         let index = match base {
@@ -60,6 +63,9 @@ impl Qcow2Commit {
                 "can be committed to the file behind a qcow2 image only, and {base} is behind {above}, which is {format}"
             )));
         };
+        if header.snapshots > 0 {
+            refuse_changes(&file, path, index, allowed)?;
+        }
         let (base_file, base_path) = allowed.open(&above.path, name, true)?;
         let handle = base_file.try_clone().map_err(failed)?;
         let size_bytes = chain.first().map_or(0, |image| image.size_bytes);
@@ -119,6 +125,36 @@ impl Qcow2Commit {
         }
         Ok(())
     }
+}
+
+/// Refuses an image of which a snapshot shows what its base holds, where something else is written: what is in the
+/// image or one of those above the base, of which there are so many.
+fn refuse_changes(file: &File, path: &Path, above: usize, allowed: &AllowedDirectories) -> Result<(), ImageError> {
+    let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
+    let options = FileOptions { read_only: true, lock: false, engine: Engine::Sync, ..FileOptions::default() };
+    let handle = || file.try_clone().map_err(failed);
+    let opened = Qcow2Disk::on(chain::open_in(handle()?, path, &options, allowed)?, path)?;
+    let top = opened.worker.image();
+    let snapshots = Qcow2Disk::snapshots(&OpenedFile::new(handle()?, path.to_owned()))?;
+    for Qcow2Snapshot { id, name, .. } in snapshots {
+        let opened = Qcow2Disk::on(chain::open_snapshot(handle()?, path, &id, &options, allowed)?, path)?;
+        let snapshot = opened.worker.image();
+        let capacity_bytes = top.size_bytes.min(snapshot.size_bytes);
+        let mut at = 0;
+        while at < capacity_bytes {
+            let (length_bytes, is_written) = top.find_above(above, at..capacity_bytes).map_err(failed)?;
+            let end = at + length_bytes;
+            while is_written && at < end {
+                let (length_bytes, is_held) = snapshot.find_above(above, at..end).map_err(failed)?;
+                if !is_held {
+                    return Err(ImageError::Unusable { path: path.to_owned(), problem: would_change(&name) });
+                }
+                at += length_bytes;
+            }
+            at = end;
+        }
+    }
+    Ok(())
 }
 
 /// Opens what is written to: the file of `image`, which so many are in front of.

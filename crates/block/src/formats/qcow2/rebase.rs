@@ -1,13 +1,13 @@
 //! Putting another backing file behind an image.
 
-use super::Qcow2Disk;
-use super::chain::{header_to_change, read_header, refuse_snapshots};
+use super::chain::{header_to_change, image_file, read_header};
 use super::create::Qcow2Backing;
 use super::header_change;
 use super::image_file::ImageFile;
+use super::{Qcow2Disk, Qcow2Snapshot, snapshots};
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::read::perform;
-use crate::{Disk, Engine, ExtentKind, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Segment};
+use crate::{Disk, Engine, ExtentKind, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Segment, printable};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -18,6 +18,9 @@ const BUFFER_BYTES: u32 = 2 << 20;
 
 /// The unit in which differences are written.
 const UNIT_BYTES: u64 = 4096;
+
+/// Most snapshots that are compared: each is a disk that is open, with all that is behind it.
+const SNAPSHOTS_MAX: usize = 64;
 
 /// An image whose backing file is to be another, open and locked.
 #[derive(Debug)]
@@ -37,16 +40,27 @@ impl Qcow2Rebase {
         Ok(Self { file: image.into_file(), path })
     }
 
-    /// The image as a disk, to which differences can be written.
+    /// What the image shows now, which is to be kept.
     ///
     /// # Errors
-    /// As [`Qcow2Disk::open`], and when it has snapshots, to which they would not be written.
-    pub fn disk(&self, allowed: &AllowedDirectories) -> Result<Qcow2Disk, ImageError> {
-        refuse_snapshots(&read_header(&self.file, &self.path)?, &self.path, "which show what is behind it now")?;
-        let file = self.file.try_clone().map_err(|error| self.failed(error))?;
+    /// As [`Qcow2Disk::open`], and when it has more snapshots than are compared.
+    pub fn shown(&self, allowed: &AllowedDirectories) -> Result<Qcow2Shown, ImageError> {
+        let file = || self.file.try_clone().map_err(|error| self.failed(error));
         // It has the lock.
         let options = FileOptions { lock: false, engine: Engine::Sync, ..FileOptions::default() };
-        Qcow2Disk::open_in(file, &self.path, &options, allowed)
+        let read_only = FileOptions { read_only: true, ..options };
+        let header = read_header(&self.file, &self.path)?;
+        let image = image_file(&self.file).map_err(|error| self.failed(error))?;
+        let found = snapshots::found(&image, &header).map_err(|error| self.failed(error))?;
+        if found.len() > SNAPSHOTS_MAX {
+            let problem = format!("has {} snapshots, and {SNAPSHOTS_MAX} at most are compared", found.len());
+            return Err(ImageError::Unusable { path: self.path.clone(), problem });
+        }
+        let mut snapshots = Vec::new();
+        for Qcow2Snapshot { id, name, .. } in found.into_iter().map(|found| found.described) {
+            snapshots.push((name, Qcow2Disk::open_snapshot_in(file()?, &self.path, &id, &read_only, allowed)?));
+        }
+        Ok(Qcow2Shown { top: Qcow2Disk::open_in(file()?, &self.path, &options, allowed)?, snapshots })
     }
 
     /// Names another backing file, or none, on stable storage. What shows through the image is that file's from now on;
@@ -67,6 +81,48 @@ impl Qcow2Rebase {
     }
 }
 
+/// What an image and its snapshots show, with what is behind it.
+pub struct Qcow2Shown {
+    top: Qcow2Disk,
+    /// By their names.
+    snapshots: Vec<(String, Qcow2Disk)>,
+}
+
+impl Qcow2Shown {
+    /// Whether anything is behind it.
+    pub fn has_backing(&self) -> bool {
+        self.top.has_backing()
+    }
+
+    /// Bytes of the disk.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.top.geometry().capacity_bytes
+    }
+
+    /// Writes to the image what it does not show with the disk `behind`, or nothing, behind it, as
+    /// [`write_differences`] does.
+    ///
+    /// # Errors
+    /// As there; and before anything is written, when a snapshot would show something else: to these nothing is
+    /// written.
+    pub fn keep(&self, behind: Option<&dyn Disk>, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<()> {
+        for (name, snapshot) in &self.snapshots {
+            let mut differences = Differences::new(None, snapshot, behind)?;
+            differences.walk(snapshot, goes_on)?;
+            if differences.is_found {
+                return Err(io::Error::other(would_change(name)));
+            }
+        }
+        write_differences(&self.top, &self.top, behind, goes_on)
+    }
+}
+
+/// Why what a snapshot shows is left alone.
+pub(super) fn would_change(name: &str) -> String {
+    let name = printable(name);
+    format!("its snapshot {name:?} shows what is behind it, and would change: remove it first (image snapshot -d)")
+}
+
 /// Writes to `top` what `source` holds and the disk `behind`, or nothing but zeros without one, does not: so that `top`
 /// holds what `source` does when that is behind it. What `top` holds itself is left alone: the two must agree there.
 /// `goes_on` hears where on the disk it is and how many bytes of data it has compared, and says whether to go on.
@@ -79,28 +135,18 @@ pub fn write_differences(
     behind: Option<&dyn Disk>,
     goes_on: &mut dyn FnMut(u64, u64) -> bool,
 ) -> io::Result<()> {
-    let capacity_bytes = source.geometry().capacity_bytes.min(top.geometry().capacity_bytes);
-    let mut differences = Differences::new(top, source, behind)?;
-    let mut at = 0;
-    while at < capacity_bytes {
-        let (length_bytes, is_own) = top.find_own(at..capacity_bytes)?;
-        if is_own {
-            at += length_bytes;
-            continue;
-        }
-        if !goes_on(at, differences.data_bytes) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        at = differences.write(at, at + length_bytes)?;
-    }
-    perform(&mut *differences.top, Operation::Flush, 0, &[])
+    let mut differences = Differences::new(Some(top), source, behind)?;
+    differences.walk(top, goes_on)?;
+    differences.top.as_mut().map_or(Ok(()), |top| perform(&mut **top, Operation::Flush, 0, &[]))
 }
 
 struct Differences<'a> {
     memory: MemoryMap,
     source: Side<'a>,
     behind: Option<Side<'a>>,
-    top: Box<dyn Queue>,
+    /// Where they are written; else it is only said that there are any.
+    top: Option<Box<dyn Queue>>,
+    is_found: bool,
     /// What was neither a hole nor known to be zeros.
     data_bytes: u64,
 }
@@ -142,13 +188,32 @@ impl Side<'_> {
 }
 
 impl<'a> Differences<'a> {
-    fn new(top: &Qcow2Disk, source: &'a dyn Disk, behind: Option<&'a dyn Disk>) -> io::Result<Self> {
+    fn new(top: Option<&Qcow2Disk>, source: &'a dyn Disk, behind: Option<&'a dyn Disk>) -> io::Result<Self> {
         let memory = MemoryMap::allocate(&[(0, 2 * BUFFER_BYTES as usize)]).map_err(io::Error::other)?;
         let side = |disk: &'a dyn Disk, memory_offset: u64| -> io::Result<Side<'a>> {
             Ok(Side { disk, queue: disk.open_queue(&memory, 1)?, memory_offset })
         };
         let (source, behind) = (side(source, 0)?, behind.map(|disk| side(disk, BUFFER_BYTES.into())).transpose()?);
-        Ok(Self { top: top.open_queue(&memory, 1)?, memory, source, behind, data_bytes: 0 })
+        let top = top.map(|top| top.open_queue(&memory, 1)).transpose()?;
+        Ok(Self { top, memory, source, behind, is_found: false, data_bytes: 0 })
+    }
+
+    /// Goes through all that `own` does not hold itself.
+    fn walk(&mut self, own: &Qcow2Disk, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<()> {
+        let capacity_bytes = self.source.disk.geometry().capacity_bytes.min(own.geometry().capacity_bytes);
+        let mut at = 0;
+        while at < capacity_bytes && !(self.is_found && self.top.is_none()) {
+            let (length_bytes, is_own) = own.find_own(at..capacity_bytes)?;
+            if is_own {
+                at += length_bytes;
+                continue;
+            }
+            if !goes_on(at, self.data_bytes) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            at = self.write(at, at + length_bytes)?;
+        }
+        Ok(())
     }
 
     /// Looks at the beginning of a range, all of it that is zeros or else a buffer's length at most, and writes what
@@ -202,6 +267,8 @@ impl<'a> Differences<'a> {
     fn write_run(&mut self, run: Option<(u64, u64)>, start: u64) -> io::Result<()> {
         let Some((from, to)) = run else { return Ok(()) };
         let segment = Segment { region: 0, length_bytes: (to - from) as u32, offset_bytes: from - start };
-        perform(&mut *self.top, Operation::Write { force_unit_access: false }, from, &[segment])
+        self.is_found = true;
+        let Some(top) = &mut self.top else { return Ok(()) };
+        perform(&mut **top, Operation::Write { force_unit_access: false }, from, &[segment])
     }
 }

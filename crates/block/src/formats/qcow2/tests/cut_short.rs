@@ -276,19 +276,27 @@ fn an_image_of_another_version_and_other_refcounts_shows_the_same_at_every_cut()
 fn an_image_that_is_emptied_shows_the_same_all_the_time() {
     let directory = tempfile::tempdir().unwrap();
     let base = directory.path().join("base.raw");
-    fs::write(&base, vec![9; DISK_BYTES as usize]).unwrap();
-    let backing = Some(Qcow2Backing { name: "base.raw".into(), format: "raw".into() });
-    let path = image(directory.path(), "top.qcow2", backing);
-    let (before, wanted) = (fs::read(&path).unwrap(), contents(&path));
-    let commit = Qcow2Commit::open(open_to_change(&path), None, &allowed(&path)).unwrap();
-    commit.fold(&mut |_, _| true).unwrap();
-    assert!(fs::read(&base).unwrap() == wanted);
-    let recording = recorded(&path, || commit.empty().unwrap());
-    assert!(fs::metadata(&path).unwrap().len() < before.len() as u64 - (40 << 10));
-    at_each_cut(&path, &recording, |cut| {
-        assert!(contents(&path) == wanted, "cut behind {cut}");
-        assert_eq!(corruptions(&path), 0, "cut behind {cut}");
-    });
+    for has_snapshot in [false, true] {
+        fs::write(&base, vec![9; DISK_BYTES as usize]).unwrap();
+        let backing = Some(Qcow2Backing { name: "base.raw".into(), format: "raw".into() });
+        let path = image(directory.path(), "top.qcow2", backing);
+        if has_snapshot {
+            Qcow2Disk::make_snapshot(&open_to_change(&path), "held", &allowed(&path)).unwrap();
+            let disk = Qcow2Disk::open(&path, &FileOptions::default(), &allowed(&path)).unwrap();
+            write_bytes(&disk, 40 << 10, &[3; 12 << 10]).unwrap();
+        }
+        let (before, wanted) = (fs::read(&path).unwrap(), disk_and_snapshots(&path));
+        let commit = Qcow2Commit::open(open_to_change(&path), None, &allowed(&path)).unwrap();
+        commit.fold(&mut |_, _| true).unwrap();
+        assert!(fs::read(&base).unwrap() == wanted.0);
+        let recording = recorded(&path, || commit.empty().unwrap());
+        assert!(has_snapshot || fs::metadata(&path).unwrap().len() < before.len() as u64 - (40 << 10));
+        at_each_cut(&path, &recording, |cut| {
+            assert!(disk_and_snapshots(&path) == wanted, "cut behind {cut}");
+            assert_eq!(corruptions(&path), 0, "cut behind {cut}");
+        });
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 /// The disk, and what each snapshot has, by its name.

@@ -131,23 +131,29 @@ fn command(twins: &mut Twins, ours: &Ours, theirs: &Theirs, step: &Step) -> Resu
     if is_first_backing && difference(Difference::FirstBacking) {
         return Ok(());
     }
-    let may_be_taken_back = matches!(step, Step::Resize { .. } | Step::Snapshot { .. });
-    let before = may_be_taken_back.then(|| fs::read(&ours.image).unwrap());
+    let files = || ["image", "base"].map(|name| fs::read(ours.image.with_file_name(name)).unwrap());
+    let before = files();
     let mine = ours.command(step).map_err(|error| crate::explain(&*error).to_string());
     if let Err(said) = &mine
         && is_allowed(REFUSED, said)
     {
-        return Ok(());
+        let is_left_alone = files() == before;
+        return if is_left_alone {
+            Ok(())
+        } else {
+            Err(format!("{step:?} was refused, and changed something: {said}"))
+        };
     }
+    let may_be_taken_back = matches!(step, Step::Resize { .. } | Step::Snapshot { .. });
     match (mine, theirs.command(step)) {
         (Ok(()), Ok(())) => {
             twins.did(step);
             Ok(())
         }
         (Err(_), Err(_)) => Ok(()),
-        (mine, yours) => match (before, &yours) {
-            (Some(before), Err(said)) if mine.is_ok() && is_allowed(REFUSED_BY_THEM, said) => {
-                fs::write(&ours.image, before).unwrap();
+        (mine, yours) => match &yours {
+            Err(said) if may_be_taken_back && mine.is_ok() && is_allowed(REFUSED_BY_THEM, said) => {
+                fs::write(&ours.image, &before[0]).unwrap();
                 Ok(())
             }
             _ => Err(format!("{step:?}: ours {mine:?}, theirs {yours:?}")),
@@ -183,13 +189,7 @@ fn made(random: &mut Random, ours: &Ours, theirs: &Theirs) -> Twins {
     let format = ours::format_of(&ours.image.with_file_name("base"));
     let more: &[&str] = if is_based { &["-F", format, "-b", "base"] } else { &[] };
     theirs.create("image", &making, size, more, has_data_file.then_some("data"));
-    if has_data_file {
-        for name in ["image", "data"] {
-            fs::copy(directories[1].join(name), directories[0].join(name)).unwrap();
-        }
-    } else {
-        ours.create(&making, size, is_based);
-    }
+    ours.create(&making, size, is_based, has_data_file);
     let vague = vec![false; (size / 512) as usize];
     let (snapshots, bitmaps) = (Vec::new(), Vec::new());
     Twins {

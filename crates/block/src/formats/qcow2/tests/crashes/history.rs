@@ -1,8 +1,6 @@
 //! Short histories of an image: what is done with it, one thing after the other.
 
-use super::super::super::{
-    Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2Disk, Qcow2Rebase, Repair, write_differences,
-};
+use super::super::super::{Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2Disk, Qcow2Rebase, Repair};
 use super::super::open_to_change;
 use super::super::recorded_file::{Recorded, Recorder};
 use super::contents;
@@ -250,9 +248,9 @@ impl<'a> Player<'a> {
             Qcow2Disk::open(&path, &options, &allowed).unwrap()
         });
         let rebase = Qcow2Rebase::open(image).unwrap();
-        let top = rebase.disk(&allowed).unwrap();
-        write_differences(&top, &top, behind.as_ref().map(|disk| disk as &dyn Disk), &mut |_, _| true).unwrap();
-        drop(top);
+        let shown = rebase.shown(&allowed).unwrap();
+        shown.keep(behind.as_ref().map(|disk| disk as &dyn Disk), &mut |_, _| true).unwrap();
+        drop(shown);
         let backing = self.backing.map(|name| Qcow2Backing { name: name.into(), format: "qcow2".into() });
         rebase.name_backing(backing.as_ref()).unwrap();
     }

@@ -13,7 +13,7 @@ use std::path::Path;
 /// A step that we refuse, and QEMU may carry out: words of what is said then, and why that is so. It is done to
 /// neither.
 pub(super) const REFUSED: &[(&str, &str)] = &[
-    ("has snapshots, which show what is behind it", "commit and rebase would change what snapshots show"),
+    ("shows what is behind it, and would change", "commit and rebase would change what snapshots show"),
     ("has snapshots and is of version 2", "resize would lose the snapshots' size; amend makes it version 3"),
     ("has a snapshot", "two snapshots of one name cannot be told apart"),
     ("its refcounts of", "refused before anything is changed; QEMU fails, too, and may leave leaks"),

@@ -1,8 +1,8 @@
 //! What is done to our twin, by what the commands call.
 
 use super::super::super::{
-    Preallocation, Qcow2Backing, Qcow2BitmapAction, Qcow2Commit, Qcow2CreateOptions, Qcow2Disk, Qcow2Features,
-    Qcow2Rebase, Qcow2Writer, write_differences,
+    Preallocation, Qcow2Backing, Qcow2BitmapAction, Qcow2Commit, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk,
+    Qcow2Features, Qcow2Rebase, Qcow2Writer,
 };
 use super::super::open_to_change;
 use super::script::{BitmapChange, Making, SnapshotChange, Step};
@@ -53,12 +53,13 @@ impl Ours {
         Self { image: directory.join("image"), allowed }
     }
 
-    pub(super) fn create(&self, making: &Making, size_bytes: u64, is_based: bool) {
+    pub(super) fn create(&self, making: &Making, size_bytes: u64, is_based: bool, has_data_file: bool) {
         let backing = is_based.then(|| {
             let format = format_of(&self.image.with_file_name("base")).to_owned();
             Qcow2Backing { name: "base".to_owned(), format }
         });
-        let options = Qcow2CreateOptions { backing, ..create_options(making, size_bytes) };
+        let data_file = has_data_file.then(|| Qcow2DataFile { name: "data".to_owned(), is_raw: false });
+        let options = Qcow2CreateOptions { backing, data_file, ..create_options(making, size_bytes) };
         Qcow2Disk::create(&self.image, &options).unwrap();
     }
 
@@ -141,11 +142,11 @@ impl Ours {
             Some(_) => Some(Box::new(FileDisk::open(&path, &options(true))?)),
         };
         let rebase = Qcow2Rebase::open(image)?;
-        let top = rebase.disk(&self.allowed)?;
-        if behind.is_some() || top.has_backing() {
-            write_differences(&top, &top, behind.as_deref(), &mut |_, _| true)?;
+        let shown = rebase.shown(&self.allowed)?;
+        if behind.is_some() || shown.has_backing() {
+            shown.keep(behind.as_deref(), &mut |_, _| true)?;
         }
-        drop(top);
+        drop(shown);
         Ok(rebase.name_backing(backing.as_ref())?)
     }
 
