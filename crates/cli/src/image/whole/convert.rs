@@ -17,6 +17,7 @@ use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::{print, say};
 use blockyard_command_line::unpacker;
 use blockyard_command_line::usage_error::UsageError;
+use blockyard_confinement::raise_descriptor_limit;
 use blockyard_image::whole::convert::{Conversion, ConvertOptions, Converted, CopiedBitmaps, Target};
 use blockyard_image::whole::digest::{Digest, ExpectedFile};
 use blockyard_image::whole::{NewImage, WholeDisk};
@@ -142,6 +143,10 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         |done_bytes, length_bytes| watch.progress(&Progress { done_bytes, data_bytes: done_bytes, length_bytes });
     let unpacking = Some(unpacker::unpacking(args.size_max, &scratch, &progress));
     let access = OpenOptions { file, unpacking, ..disk::to_read(&args.allow_dir).streaming() };
+    if sources.len() > 1 {
+        // Each has its files open until the end.
+        raise_descriptor_limit();
+    }
     let mut opened = sources.iter().map(|from| Ok(open_disk(from, &access)?)).collect::<Result<Vec<_>>>()?;
     let bitmaps = args.copied_bitmaps(&sources, &to, &opened)?;
     let source = match opened.pop() {
