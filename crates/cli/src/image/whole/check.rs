@@ -219,7 +219,10 @@ fn qcow2(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Resu
     let mut check = Qcow2Check::open(file, repair != Repair::None)?;
     shut_in(&[named], Vec::new(), 1)?;
     let mut lines = Lines::of(args);
-    let report = check.run(repair, &mut |line| lines.say(line))?;
+    let mut report = check.run(repair, &mut |line| lines.say(line))?;
+    if report.corruptions == 0 {
+        report.corruptions = check.try_compressed(&mut |line| lines.say(line))?;
+    }
     lines.end();
     Said { filename: file.path(), format: "qcow2", report }.tell(args)
 }
