@@ -1,4 +1,4 @@
-//! Disks in image files: [`Qcow2Disk`], [`VmdkDisk`] and [`BlockMapDisk`].
+//! Disks in image files: [`Qcow2Disk`] and [`BlockMapDisk`].
 //!
 //! All find out where in which file a request's bytes lie, and push requests with the caller's own segments to the
 //! queues of the [`crate::FileDisk`]s below: reading what an image holds costs a look-up in memory more than reading
@@ -56,7 +56,7 @@ pub use qcow2::{
 };
 pub use qcow2::{Qcow2Bitmap, Qcow2BitmapAction, Qcow2Encryption, Qcow2Info, Qcow2Snapshot};
 pub use qcow2::{Qcow2Mapping, Qcow2MappingKind};
-pub use vmdk::{VmdkDisk, VmdkExtent, VmdkInfo};
+pub use vmdk::{VmdkExtent, VmdkInfo};
 
 use crate::Geometry;
 use qcow2::WritableFile;

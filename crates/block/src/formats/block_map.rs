@@ -72,8 +72,7 @@ pub enum BlockMapFormat {
     Qed,
     /// Parallels' expandable images.
     Parallels,
-    /// VMware's VMDK: grains in one file or several, compressed or not, flat files, differences. Those that are all
-    /// flat are also [`VmdkDisk`](crate::VmdkDisk)'s.
+    /// VMware's VMDK: grains in one file or several, compressed or not, flat files and devices, differences.
     Vmdk,
 }
 

@@ -1,21 +1,13 @@
-//! VMware's disks: what their descriptors say, and those that are flat.
-//!
-//! Those with grains, and those that depend on a parent, are [`super::block_map`]'s.
+//! What VMware's disks say of themselves. They are opened by [`super::block_map`].
 
 pub(super) mod descriptor;
-mod flat;
-mod queue;
 #[cfg(test)]
 mod tests;
-
-pub use flat::VmdkDisk;
 
 use super::ImageError;
 use super::block_map::vmdk_description;
 use crate::OpenedFile;
-use descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor, ExtentLine, Storage};
-use std::fs::File;
-use std::io::{self, Read, Seek};
+use descriptor::{Descriptor, ExtentLine, Storage};
 
 /// The unit of a descriptor.
 const SECTOR_BYTES: u64 = 512;
@@ -96,11 +88,4 @@ impl VmdkInfo {
     pub fn size_bytes(&self) -> u64 {
         self.extents.iter().map(|extent| extent.length_bytes).fold(0, u64::saturating_add)
     }
-}
-
-fn read_descriptor(mut file: &File) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    file.rewind()?;
-    file.take(DESCRIPTOR_MAX_BYTES as u64 + 1).read_to_end(&mut text)?;
-    Ok(text)
 }

@@ -9,8 +9,8 @@ use blockyard_block::layers::{
     ThrottledDisk, WriteLogDisk, ZerosAsHoles,
 };
 use blockyard_block::{
-    AllowedDirectories, Disk, Engine, FileDisk, FileOptions, KeyFile, LuksDisk, LuksOptions, MemoryDisk, NewLuks,
-    NullDisk, Operation, Qcow2CreateOptions, Qcow2Disk, VmdkDisk, write_bytes,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, Disk, Engine, FileDisk, FileOptions, KeyFile, LuksDisk,
+    LuksOptions, MemoryDisk, NewLuks, NullDisk, Operation, Qcow2CreateOptions, Qcow2Disk, write_bytes,
 };
 use rig::Rig;
 use rig::demanding_disk::{DemandingDisk, Demands};
@@ -269,16 +269,18 @@ fn requests_to_a_vmdk_complete() {
 }
 
 /// Two files, whose ends meet in the middle of many requests.
-fn vmdk(directory: &Path, engine: Engine) -> VmdkDisk {
+fn vmdk(directory: &Path, engine: Engine) -> BlockMapDisk {
     let sectors = DISK_BYTES / 512;
     let (first, second) = (sectors / 3, sectors - sectors / 3);
     for (name, sectors) in [("a", first), ("b", second)] {
         File::create(directory.join(name)).unwrap().set_len(sectors as u64 * 512).unwrap();
     }
-    let text = format!("# Disk DescriptorFile\nversion=1\nRW {first} FLAT \"a\" 0\nRW {second} FLAT \"b\" 0\n");
+    let text =
+        format!("# Disk DescriptorFile\nversion=1\nCID=12345678\nRW {first} FLAT \"a\" 0\nRW {second} FLAT \"b\" 0\n");
     let path = directory.join("disk.vmdk");
     fs::write(&path, text).unwrap();
-    VmdkDisk::open(&path, &options(engine), &AllowedDirectories::new(&[directory]).unwrap()).unwrap()
+    BlockMapDisk::open(&path, BlockMapFormat::Vmdk, &options(engine), &AllowedDirectories::new(&[directory]).unwrap())
+        .unwrap()
 }
 
 /// It holds nothing, so there is no model of it: that all completes is all there is to see.

@@ -13,7 +13,7 @@ use super::worker::ToChange;
 use super::{BlockMapFormat, BlockMapInfo, unusable};
 use crate::formats::chain_files::{ChainFiles, ChainFormat};
 use crate::formats::vmdk::FILES_MAX;
-use crate::formats::vmdk::descriptor::ExtentLine;
+use crate::formats::vmdk::descriptor::{self, ExtentLine};
 use crate::formats::{AllowedDirectories, FileFormat, ImageError, Qcow2Disk, WritableFile, demand};
 use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shown};
 use std::collections::BTreeMap;
@@ -340,7 +340,7 @@ impl<'a> Chain<'a> {
                 let again = image_file.again().map_err(|source| opening(path, source))?;
                 let (size_bytes, storage) = self.add_written_layer(file, image_file, map)?;
                 let written = self.written.values().next().cloned();
-                self.content_id = written.map(|written| ContentId::of(&again, written)).transpose()?;
+                self.content_id = written.map(|written| ContentId::of(&again, written, true)).transpose()?;
                 vec![(size_bytes, storage, true)]
             }
             Body::Map(map) => {
@@ -351,7 +351,8 @@ impl<'a> Chain<'a> {
                 self.options.read_only |= !extents.iter().any(ExtentLine::is_writable);
                 if !self.options.read_only {
                     let written = WritableFile::new(file, image_file.length_bytes(), false, self.options.cache_unsafe);
-                    self.content_id = Some(ContentId::of(&image_file, Arc::new(written))?);
+                    let has_grains = !is_flat(&extents);
+                    self.content_id = Some(ContentId::of(&image_file, Arc::new(written), has_grains)?);
                 }
                 self.add_extents(path, &extents)?
             }
@@ -454,6 +455,11 @@ impl<'a> Chain<'a> {
         });
         (image, to_change)
     }
+}
+
+/// Whether an image is made of nothing but files as they are.
+fn is_flat(extents: &[ExtentLine]) -> bool {
+    !extents.iter().any(|extent| matches!(extent.storage, descriptor::Storage::Grains { .. }))
 }
 
 /// By which a difference from the image in `file` knows it.

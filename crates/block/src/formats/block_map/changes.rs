@@ -52,7 +52,7 @@ impl Changes {
     }
 
     /// Says of the image that it is changed, before what it holds is. What changes nothing does not come here.
-    fn begin(&mut self) -> io::Result<()> {
+    pub(super) fn begin(&mut self) -> io::Result<()> {
         if !self.has_begun {
             self.written.content_id.change()?;
             self.tables.values_mut().try_for_each(GrainTables::begin)?;
@@ -96,7 +96,8 @@ impl Changes {
     /// # Errors
     /// When a file fails.
     pub(super) fn close(&mut self, image: &Image, reader: &mut Reader) -> io::Result<()> {
-        if self.has_begun {
+        // Where there are no tables, nothing has changed that is not where it belongs.
+        if self.has_begun && !self.tables.is_empty() {
             self.settle(image, reader, true)?;
         }
         self.tables.values_mut().try_for_each(GrainTables::end)

@@ -64,6 +64,8 @@ pub(super) enum Place {
     ReadOnly,
     /// For what is written: the worker finds a place.
     Elsewhere,
+    /// For what is written: the image has to say first that it is changed.
+    Unbegun,
     /// It has to be looked up first: [`Image::look_up`].
     Unknown,
 }
@@ -192,8 +194,9 @@ impl Image {
             Storage::Forbidden => (Place::Forbidden, length),
             _ if !piece.is_writable => (Place::ReadOnly, length),
             Storage::Zeros => (Place::ReadOnly, length),
-            _ if !self.may_write_in_place.load(Ordering::Acquire) => (Place::Elsewhere, length),
+            Storage::Flat { .. } if !self.may_write_in_place.load(Ordering::Acquire) => (Place::Unbegun, length),
             Storage::Flat { index, offset_bytes } => (Place::There { index, offset_bytes: offset_bytes + at }, length),
+            Storage::Mapped { .. } if !self.may_write_in_place.load(Ordering::Acquire) => (Place::Elsewhere, length),
             Storage::Mapped { layer } => match self.own_in_cache(layer, at, length) {
                 Ok((Own::There { offset_bytes }, own_bytes)) => {
                     let index = self.layers.get(layer).map_or(0, |layer| layer.index);
@@ -203,6 +206,20 @@ impl Image {
                 Err(_) => (Place::Unknown, length),
             },
         }
+    }
+
+    /// The same of what is about to become zeros, which what is zeros for ever is.
+    pub(super) fn find_to_zero(&self, offset: u64, length: u64) -> (Place, u64) {
+        match self.top_piece(offset) {
+            Some(Piece { storage: Storage::Zeros, end_bytes, .. }) => (Place::Zeros, length.min(end_bytes - offset)),
+            _ => self.find_to_write(offset, length),
+        }
+    }
+
+    /// Whether all of the top image lies in files as it is, so that queues carry whatever changes it.
+    pub(super) fn is_flat(&self) -> bool {
+        let pieces = self.levels.first().map(|top| top.pieces()).unwrap_or_default();
+        !pieces.iter().any(|piece| matches!(piece.storage, Storage::Mapped { .. }))
     }
 
     /// The piece of the top image that an offset lies in, if it lies on the disk.

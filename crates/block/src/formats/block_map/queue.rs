@@ -58,7 +58,7 @@ impl BlockMapSplit {
         Ok(Box::new(ScatterQueue::new(scatter, split)))
     }
 
-    /// A read or a write: sends each run of it to where it lies, up to one that has to be looked up.
+    /// Sends each run of a request to where it lies, up to one that has to be looked up.
     fn transfer(
         &mut self,
         scatter: &mut Scatter,
@@ -68,14 +68,17 @@ impl BlockMapSplit {
     ) -> Result<(), RequestError> {
         let worker = Arc::clone(&self.worker);
         let image = worker.image();
-        let is_read = request.operation == Operation::Read;
         let (mut at, end) = (request.offset_bytes, request.offset_bytes + request.length_bytes());
         let mut cutter = Cutter::new(request.segments);
-        let mut runs = Runs::new();
+        let (mut runs, mut is_begun) = (Runs::new(), true);
         while at < end {
-            let (place, length_bytes) =
-                if is_read { image.find(at, end - at) } else { image.find_to_write(at, end - at) };
-            if place == Place::Unknown {
+            let (place, length_bytes) = match request.operation {
+                Operation::Read => image.find(at, end - at),
+                Operation::Discard { .. } | Operation::WriteZeroes { .. } => image.find_to_zero(at, end - at),
+                Operation::Write { .. } | Operation::Flush => image.find_to_write(at, end - at),
+            };
+            if matches!(place, Place::Unknown | Place::Unbegun) {
+                is_begun = place != Place::Unbegun;
                 break;
             }
             let run = Run { place, start_bytes: at, length_bytes };
@@ -98,14 +101,14 @@ impl BlockMapSplit {
         let mut segments = Vec::new();
         cutter.cut(end - at, &mut segments);
         let waits = if at == request.offset_bytes { waits + 1 } else { 1 };
-        let operation = request.operation;
-        let task = if waits > WAITS_MAX {
+        let operation = resized(request.operation, end - at);
+        let task = if is_begun && waits > WAITS_MAX {
             carried_out(operation, at, segments)
         } else {
             if let Some(parked) = self.parked.get_mut(usize::from(slot)) {
                 *parked = Some(Parked { operation, offset_bytes: at, segments, waits });
             }
-            Task::LookUp { range: at..end }
+            if is_begun { Task::LookUp { range: at..end } } else { Task::Begin }
         };
         self.lend(scatter, slot, task);
         Ok(())
@@ -136,7 +139,8 @@ impl BlockMapSplit {
         let segments = if whole { request.segments } else { &piece };
         let sent = match run.place {
             Place::There { index, offset_bytes } => {
-                scatter.send(slot, index, request.operation, offset_bytes, segments);
+                let operation = resized(request.operation, run.length_bytes);
+                scatter.send(slot, index, operation, offset_bytes, segments);
                 Ok(())
             }
             Place::Logged { .. } => {
@@ -155,6 +159,7 @@ impl BlockMapSplit {
                 self.lend(scatter, slot, task);
                 Ok(())
             }
+            Place::Zeros if request.segments.is_empty() => Ok(()),
             // Padding, which has no place in an image.
             Place::Zeros if request.operation != Operation::Read => {
                 let is_padding = segments.iter().all(|&segment| self.memory.is_padding(segment) == Some(true));
@@ -164,7 +169,7 @@ impl BlockMapSplit {
             Place::Zeros => Err(RequestError::BadSegment),
             Place::Forbidden => Err(RequestError::Os(libc::EACCES)),
             Place::ReadOnly => Err(RequestError::ReadOnly),
-            Place::Nowhere | Place::Unknown => Err(RequestError::Os(libc::EIO)),
+            Place::Nowhere | Place::Unknown | Place::Unbegun => Err(RequestError::Os(libc::EIO)),
         };
         self.piece = piece;
         sent
@@ -180,6 +185,15 @@ impl Contiguous for Place {
             (Place::Zeros, Place::Zeros) | (Place::Elsewhere, Place::Elsewhere) => true,
             _ => false,
         }
+    }
+}
+
+/// The operation on a part of its range.
+fn resized(operation: Operation, length_bytes: u64) -> Operation {
+    match operation {
+        Operation::Discard { .. } => Operation::Discard { length_bytes },
+        Operation::WriteZeroes { may_unmap, .. } => Operation::WriteZeroes { length_bytes, may_unmap },
+        other => other,
     }
 }
 
@@ -209,6 +223,9 @@ impl Split for BlockMapSplit {
                 Ok(())
             }
             Operation::Write { .. } => self.transfer(scatter, slot, request, 0),
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } if self.worker.image().is_flat() => {
+                self.transfer(scatter, slot, request, 0)
+            }
             // Where nothing is written, there is nothing to make stable.
             Operation::Flush => {
                 self.written.iter().for_each(|&index| scatter.send(slot, index, Operation::Flush, 0, &[]));

@@ -37,7 +37,9 @@ impl Reader {
                 }
                 Place::Zeros => now.fill(0),
                 Place::Forbidden => return Err(Errno::ACCESS.into()),
-                Place::Nowhere | Place::Unknown | Place::ReadOnly | Place::Elsewhere => return Err(Errno::IO.into()),
+                Place::Nowhere | Place::Unknown | Place::ReadOnly | Place::Elsewhere | Place::Unbegun => {
+                    return Err(Errno::IO.into());
+                }
             }
             at += length_bytes;
             bytes = later;

@@ -61,6 +61,8 @@ pub(super) enum Task {
         length_bytes: u64,
         how: Zeroing,
     },
+    /// Say that the image is changed, and let the request go on.
+    Begin,
     /// Done when everything before it is stable.
     Settle,
 }
@@ -244,7 +246,7 @@ impl<'a> Working<'a> {
                     });
                     job.returns.post(job.slot, read);
                 }
-                Task::Write { .. } | Task::Zero { .. } | Task::Settle => return true,
+                Task::Write { .. } | Task::Zero { .. } | Task::Begin | Task::Settle => return true,
             }
             false
         });
@@ -260,7 +262,9 @@ impl<'a> Working<'a> {
             Ok(changes) => changes,
             Err(error) => return batch.drain(..).for_each(|job| job.returns.post(job.slot, Err(error))),
         };
-        self.image.is_unstable.store(true, Ordering::SeqCst);
+        if batch.iter().any(|job| !matches!(job.task, Task::Begin)) {
+            self.image.is_unstable.store(true, Ordering::SeqCst);
+        }
         let (image, reader, buffer) = (self.image, &mut self.reader, &mut self.buffer);
         let results: Vec<_> = batch
             .iter()
@@ -275,6 +279,7 @@ impl<'a> Working<'a> {
                 Task::Zero { offset_bytes, length_bytes, how } => {
                     changes.zero(image, reader, (*offset_bytes, *length_bytes), *how).map_err(|error| errno_of(&error))
                 }
+                Task::Begin => changes.begin().map_err(|error| errno_of(&error)),
                 Task::LookUp { .. } | Task::Read { .. } | Task::Settle => Ok(()),
             })
             .collect();
@@ -283,7 +288,10 @@ impl<'a> Working<'a> {
         let settled = changes.settle(image, reader, wants_stable).map_err(|error| errno_of(&error));
         image.may_write_in_place.store(changes.has_begun(), Ordering::Release);
         for (job, result) in batch.drain(..).zip(results) {
-            job.returns.post(job.slot, result.and(settled));
+            match (job.task, result.and(settled)) {
+                (Task::Begin, Ok(())) => job.returns.resume(job.slot),
+                (_, result) => job.returns.post(job.slot, result),
+            }
         }
     }
 }

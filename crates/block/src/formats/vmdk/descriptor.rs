@@ -133,12 +133,6 @@ impl Descriptor {
         Self { cid_at: self.cid_at.and_then(|(at, digits)| Some((at.checked_add(offset)?, digits))), ..self }
     }
 
-    /// Whether its files have nothing but the disk's bytes, and nothing is behind them.
-    pub(in crate::formats) fn is_flat(&self) -> bool {
-        let has_grains = |extent: &ExtentLine| matches!(extent.storage, Storage::Grains { .. });
-        !self.depends_on_another() && !self.extents.iter().any(has_grains)
-    }
-
     pub(in crate::formats) fn depends_on_another(&self) -> bool {
         self.parent_cid != NO_PARENT
     }

@@ -10,9 +10,8 @@ use crate::specification::settings::Settings;
 use crate::specification::unpacking;
 use crate::specification::written::{escaped, flag, key};
 use crate::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, ChainKeys, Compression, Disk, Engine, FileDisk, FileOptions,
-    ForeignJournal, FoundJournal, KeyFile, LuksDisk, OpenedFile, Ova, Qcow2Backing, Qcow2Disk, UnfinishedChange,
-    VmdkDisk, shown,
+    AllowedDirectories, BlockMapDisk, ChainKeys, Compression, Disk, Engine, FileDisk, FileOptions, ForeignJournal,
+    FoundJournal, KeyFile, LuksDisk, OpenedFile, Ova, Qcow2Backing, Qcow2Disk, UnfinishedChange, shown,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -335,11 +334,6 @@ impl FileSpecification {
             Format::Luks => {
                 let disk = LuksDisk::open_in(handle, &self.path, self.keys.own(), options)?;
                 on(Arc::new(disk), permissions)
-            }
-            Format::BlockMap(BlockMapFormat::Vmdk) if VmdkDisk::is_for(&handle) => {
-                let disk = VmdkDisk::open_in(&handle, &self.path, options, &allowed()?)?;
-                let own = disk.permissions();
-                on(Arc::new(disk), own)
             }
             Format::BlockMap(format) => {
                 let disk = BlockMapDisk::open_in(handle, &self.path, format, options, &allowed()?)?;

@@ -1,6 +1,6 @@
 //! The files that a VMDK's descriptor names.
 
-use super::{Chain, opening, without_direct};
+use super::{Chain, is_flat, opening};
 use crate::formats::block_map::fields::lies_within;
 use crate::formats::block_map::level::Storage;
 use crate::formats::block_map::{unusable, vmdk};
@@ -17,6 +17,8 @@ impl Chain<'_> {
         path: &Path,
         extents: &[ExtentLine],
     ) -> Result<Vec<(u64, Storage, bool)>, ImageError> {
+        // Past the page cache only where this is all that changes them.
+        let options = FileOptions { direct: self.options.direct && is_flat(extents), ..self.options };
         let mut flat = Vec::new();
         let storages = extents.iter().map(|ExtentLine { access, length_bytes, storage, .. }| {
             let is_writable = *access == ExtentAccess::ReadWrite && !self.options.read_only;
@@ -25,7 +27,7 @@ impl Chain<'_> {
                 _ if *access == ExtentAccess::None => Storage::Forbidden,
                 descriptor::Storage::Zero => Storage::Zeros,
                 descriptor::Storage::Flat { name, offset_bytes } => {
-                    self.flat_extent(path, name, *offset_bytes, *length_bytes, &mut flat)?
+                    self.flat_extent(path, name, (*offset_bytes, *length_bytes), &options, &mut flat)?
                 }
                 descriptor::Storage::Grains { name } => self.grains_extent(path, name, *length_bytes, is_writable)?,
             };
@@ -39,8 +41,8 @@ impl Chain<'_> {
         &mut self,
         image: &Path,
         name: &str,
-        offset_bytes: u64,
-        length_bytes: u64,
+        (offset_bytes, length_bytes): (u64, u64),
+        options: &FileOptions,
         flat: &mut Vec<(PathBuf, usize, u64)>,
     ) -> Result<Storage, ImageError> {
         let found = self.allowed.find(image, name)?;
@@ -49,17 +51,16 @@ impl Chain<'_> {
         let (index, has_bytes) = match known {
             Some(known) => known,
             None => {
-                let options = without_direct(&self.options);
                 let is_written = !options.read_only;
                 // A device that is written is ours alone, so it is opened once.
                 let (file, _) = found.open(is_written, (is_written && options.lock).then_some(&*target))?;
                 if is_written {
                     self.files.add_part(&file, &target)?;
                 }
-                FileDisk::lock(&file, &target, &options)?;
+                FileDisk::lock(&file, &target, options)?;
                 self.files.permit(&file, &target)?;
                 let own_file = file.try_clone().map_err(|source| opening(&target, source))?;
-                let disk = FileDisk::from_file(file, &options)?;
+                let disk = FileDisk::from_file(file, options)?;
                 let has_bytes = disk.length_bytes();
                 let index = if is_written {
                     let (written, disk) = WritableFile::with_disk(own_file, disk, false, options.cache_unsafe);

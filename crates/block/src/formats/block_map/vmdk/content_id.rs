@@ -12,25 +12,30 @@ use std::sync::Arc;
 /// Of a disk that is written to.
 pub(in crate::formats::block_map) struct ContentId {
     file: Arc<WritableFile>,
-    at: u64,
-    digits: u32,
+    /// Where it is said, and in how many digits.
+    place: Option<(u64, u32)>,
     id: u32,
     /// What it becomes, once that is drawn.
     next: Option<u32>,
 }
 
 impl ContentId {
-    /// `read` and `file` are of the file with the descriptor.
-    pub(in crate::formats::block_map) fn of(read: &ImageFile, file: Arc<WritableFile>) -> Result<Self, ImageError> {
-        let ((at, digits), id) = place_of(read)?;
-        Ok(Self { file, at, digits, id, next: None })
+    /// `read` and `file` are of the file with the descriptor. `is_needed`: others may be differences from the disk.
+    pub(in crate::formats::block_map) fn of(
+        read: &ImageFile,
+        file: Arc<WritableFile>,
+        is_needed: bool,
+    ) -> Result<Self, ImageError> {
+        let (place, id) = place_of(read, is_needed)?;
+        Ok(Self { file, place, id, next: None })
     }
 
     /// Makes it another one of as many digits, which is stable before anything else changes. After a failure the same
     /// one again.
     pub(in crate::formats::block_map) fn change(&mut self) -> io::Result<()> {
+        let Some((at, digits)) = self.place else { return Ok(()) };
         // NO_PARENT is no disk's.
-        let end = 1_u32.checked_shl(4 * self.digits).unwrap_or(NO_PARENT);
+        let end = 1_u32.checked_shl(4 * digits).unwrap_or(NO_PARENT);
         let id = match self.next {
             Some(id) => id,
             None => {
@@ -39,6 +44,6 @@ impl ContentId {
             }
         };
         self.next = Some(id);
-        self.file.write_stable(format!("{id:0digits$x}", digits = self.digits as usize).as_bytes(), self.at)
+        self.file.write_stable(format!("{id:0digits$x}", digits = digits as usize).as_bytes(), at)
     }
 }
