@@ -1,6 +1,7 @@
 //! qcow2 images whose data are in a file of their own: made as qemu-img makes them, and read by it.
 
 use super::*;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
 /// What both say of an image: `info`, and where everything lies.
@@ -52,6 +53,45 @@ fn a_data_file_is_made_as_by_qemu_img() {
         assert!(theirs.metadata().unwrap().len() >= 1_000_448, "{options}");
         assert_eq!(allocated_bytes(&ours) >= 1_000_448, options.contains("fal") || options.contains("full"));
     }
+}
+
+/// Whatever size the disk gets, by whom.
+#[test]
+fn a_raw_data_file_stays_the_disk() {
+    let yard = Yard::new();
+    let create = "create -q -f qcow2 -o data_file=d.raw,data_file_raw=on,cluster_size=4K d.qcow2 1000448";
+    image(&yard, create.split(' ')).succeeded();
+    let mut write = Command::new("qemu-io");
+    write.current_dir(yard.path("")).args(["-c", "write -P 0xaa 0 1000448", "d.qcow2"]);
+    assert!(write.output().unwrap().status.success());
+    let (raw, mut disk) = (yard.path("d.raw"), vec![0xaa; 1_000_448]);
+    for (line, size) in [
+        ("resize -q --shrink --allow-dir . d.qcow2 500224", 500_224),
+        ("resize -q --allow-dir . d.qcow2 1000448", 1_000_448),
+        ("amend -q --allow-dir . -o size=3M d.qcow2", 3 << 20),
+        ("resize -q --shrink --allow-dir . d.qcow2 1M", 1 << 20),
+        ("resize -q --preallocation=falloc --allow-dir . d.qcow2 2M", 2 << 20),
+    ] {
+        image(&yard, line.split(' ')).succeeded();
+        disk.resize(size, 0);
+        assert!(fs::read(&raw).unwrap() == disk, "{line}");
+        qemu_img(&yard, "compare d.qcow2 -F raw d.raw");
+        let map = qemu_img(&yard, "map --output=json d.qcow2").json();
+        let is_there = |range: &serde_json::Value| range["present"] == true && range["offset"] == range["start"];
+        assert!(map.as_array().unwrap().iter().all(is_there), "{line}: {map}");
+        image(&yard, ["check", "-q", "d.qcow2"]).succeeded();
+    }
+    // What lies behind the end of the disk, as after a kill, is no part of it.
+    File::options().append(true).open(&raw).unwrap().write_all(&[7; 9000]).unwrap();
+    image(&yard, "resize -q --allow-dir . d.qcow2 4M".split(' ')).succeeded();
+    disk.resize(4 << 20, 0);
+    assert!(fs::read(&raw).unwrap() == disk);
+    for line in ["create -q -f qcow2 -b d.qcow2 -F qcow2 top.qcow2 5M", "commit -q --allow-dir . top.qcow2"] {
+        image(&yard, line.split(' ')).succeeded();
+    }
+    disk.resize(5 << 20, 0);
+    assert!(fs::read(&raw).unwrap() == disk);
+    qemu_img(&yard, "compare d.qcow2 -F raw d.raw");
 }
 
 #[test]

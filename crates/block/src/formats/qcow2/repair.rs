@@ -80,8 +80,8 @@ impl Qcow2Check {
         Ok(report)
     }
 
-    /// Whether its compressed clusters become whole ones, all of which are decompressed: how many do not, of which `tell`
-    /// hears. Only of an image whose tables are in order; else clusters need not be what they say.
+    /// Whether its compressed clusters become whole ones, all of which are decompressed: how many do not, of which
+    /// `tell` hears. Only of an image whose tables are in order; else clusters need not be what they say.
     ///
     /// # Errors
     /// When the image cannot be read.

@@ -114,6 +114,12 @@ fn change(
     preallocation: Preallocation,
 ) -> io::Result<()> {
     let old_bytes = header.size_bytes;
+    let is_raw = header.data_file.is_some() && header.is_data_file_raw;
+    // A raw data file holds each byte of the disk, and ends with it.
+    let preallocation = match preallocation {
+        Preallocation::Off if is_raw => Preallocation::Metadata,
+        wanted => wanted,
+    };
     if size_bytes > old_bytes {
         metadata.reach(size_bytes)?;
         if preallocation != Preallocation::Off {
@@ -129,7 +135,12 @@ fn change(
     let gone = metadata.take_gone();
     metadata.free(&gone)?;
     metadata.close()?;
-    metadata.sync()
+    metadata.sync()?;
+    if is_raw && size_bytes < old_bytes {
+        metadata.data().truncate(size_bytes)?;
+        metadata.data().sync()?;
+    }
+    Ok(())
 }
 
 /// Says where the disk ends, and with it, how long bitmaps of it are.
@@ -158,14 +169,16 @@ fn preallocate(
         }
         let (start, count) = metadata.allocate(cluster, 1)?;
         let length_bytes = count << layout.cluster_bits;
+        // A data file ends with the disk.
+        let end_bytes = (start + length_bytes).min(if layout.has_data_file { range.end } else { u64::MAX });
         if !metadata.is_fresh(start) {
-            metadata.data().write(&vec![0; length_bytes as usize], start)?;
+            metadata.data().write(&vec![0; (end_bytes - start) as usize], start)?;
             metadata.need_contents();
         }
         if !layout.has_data_file {
             reserve(file, start, length_bytes, preallocation)?;
         }
-        metadata.data().reach((start + length_bytes).min(if layout.has_data_file { range.end } else { u64::MAX }))?;
+        metadata.data().reach(end_bytes)?;
         let place = Some(Place { offset_bytes: start, is_own: true });
         // Zeros in the file are none on an encrypted disk.
         let (data, zeros) = match metadata.data().cipher().is_none() {
