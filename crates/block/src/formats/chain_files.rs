@@ -145,7 +145,9 @@ impl ChainFiles {
         let name = "is encrypted: name the file that has its passphrase, and nothing else in it, by";
         match self.depth() {
             0 => format!("{name} ,key-file=FILE"),
-            depth => format!("{name} ,backing-key-file={depth}:FILE of the image in front"),
+            depth => format!(
+                "{name} ,backing-key-file={depth}:FILE of the image in front (--backing-key-file where one is made)"
+            ),
         }
     }
 

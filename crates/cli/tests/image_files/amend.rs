@@ -76,6 +76,7 @@ fn what_cannot_change_is_said_and_changes_nothing() {
         ("size=512K", "new.qcow2", 1, "--shrink"),
         ("compat=1.1", "disk.img", 1, "disk.img: only qcow2 images and LUKS volumes are amended, and this is raw"),
         ("cluster_size=4K", "new.qcow2", 2, "fixed once an image is made"),
+        ("lazy_refcounts=on,encrypt.state=inactive,encrypt.keyslot=0", "new.qcow2", 2, "a command of their own"),
         ("compat=3", "new.qcow2", 2, "it is 0.10, v2, 1.1, v3"),
     ] {
         image(&yard, ["amend", "-o", options, name]).failed(status, &[wanted]);

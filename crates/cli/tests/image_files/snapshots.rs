@@ -110,3 +110,19 @@ fn snapshots_show_what_they_showed() {
     qemu_img(&yard, "snapshot -d empty top.qcow2");
     image(&yard, "commit -q -d --allow-dir . top.qcow2".split(' ')).failed(1, &["snapshot \"whole\" shows"]);
 }
+
+/// An L1 table may have more clusters than a block of refcounts counts.
+#[test]
+fn tables_may_be_longer_than_what_a_block_of_refcounts_counts() {
+    let yard = Yard::new();
+    for (number, options) in ["refcount_bits=64", "refcount_bits=16"].into_iter().enumerate() {
+        let name = format!("{number}.qcow2");
+        let create = format!("create -q -f qcow2 -o cluster_size=512,{options} {name} 1G");
+        image(&yard, create.split(' ')).succeeded();
+        for line in [format!("snapshot -c one {name}"), format!("resize -q {name} 2G"), format!("check -q {name}")] {
+            image(&yard, line.split(' ')).succeeded();
+        }
+        qemu_img(&yard, &format!("check -q {name}"));
+        assert!(yard.path(&name).metadata().unwrap().len() < 8 * MIB);
+    }
+}

@@ -334,20 +334,23 @@ impl Allocator {
         Ok(())
     }
 
-    /// The first cluster behind all that are counted: where no block has a refcount.
+    /// The first cluster behind all that are counted, from which on all blocks are there, up to the last that is.
     fn end_of_counted(&mut self) -> io::Result<u64> {
         let per_block = self.per_block();
         let mut entries = vec![0; self.table.length_bytes as usize];
         self.file.read(&mut entries, self.table.offset_bytes)?;
-        let Some(last) =
-            entries_of(&entries).enumerate().filter(|&(_, entry)| entry != 0).map(|(index, _)| index).last()
-        else {
-            return Ok(0);
-        };
-        let last = last as u64;
-        let Some((_, block)) = self.block(last)? else { return Ok(last * per_block) };
-        let used = (0..per_block as usize).rev().find(|&at| block.get(at) != 0);
-        Ok(last * per_block + used.map_or(0, |at| at as u64 + 1))
+        let blocks: Vec<_> = entries_of(&entries).collect();
+        let Some(last) = blocks.iter().rposition(|&entry| entry != 0) else { return Ok(0) };
+        let mut end = (last as u64 + 1) * per_block;
+        for index in (0..=last as u64).rev() {
+            let Some((_, block)) = self.block(index)? else { break };
+            // Many may have been added for a run that is to come.
+            end = index * per_block;
+            if let Some(used) = (0..per_block as usize).rev().find(|&at| block.get(at) != 0) {
+                return Ok(end + used as u64 + 1);
+            }
+        }
+        Ok(end)
     }
 
     /// Adds blocks of refcounts from `first_block` on, whose clusters nobody uses: for themselves, and `more` clusters.

@@ -194,6 +194,12 @@ pub(super) fn open_above(
     let mut chain = Chain::new(*options, allowed, &mut files);
     chain.known = Some((identity(base_file).map_err(failed)?, disk));
     let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
+    if chain.known.is_some() {
+        return Err(unusable(
+            path,
+            "is not based any more on the file that is open: one behind it was replaced just now",
+        ));
+    }
     chain.finish(top)?.unlocked()
 }
 
@@ -381,10 +387,8 @@ impl<'a> Chain<'a> {
             return Err(unusable(path, format!("has a backing file in the format {format:?}, which is not supported")));
         };
         let (file, backing_path) = self.allowed.open(path, name, false)?;
-        if let Some((known, disk)) = &self.known
-            && identity(&file).is_ok_and(|identity| identity == *known)
-        {
-            let disk = Arc::clone(disk);
+        let is_known = |known: &mut (Identity, _)| identity(&file).is_ok_and(|identity| identity == known.0);
+        if let Some((_, disk)) = self.known.take_if(is_known) {
             self.add_base(disk);
             return Ok(());
         }

@@ -147,7 +147,10 @@ fn refuse_changes(file: &File, path: &Path, above: usize, allowed: &AllowedDirec
             while is_written && at < end {
                 let (length_bytes, is_held) = snapshot.find_above(above, at..end).map_err(failed)?;
                 if !is_held {
-                    return Err(ImageError::Unusable { path: path.to_owned(), problem: would_change(&name) });
+                    return Err(ImageError::Unusable {
+                        path: path.to_owned(),
+                        problem: format!("has snapshots: {}", would_change(&name)),
+                    });
                 }
                 at += length_bytes;
             }
@@ -179,16 +182,18 @@ fn open_base(
             Arc::new(Qcow2Disk::open_behind(file, path, &options, allowed, &mut files)?)
         }
         Some(ChainFormat::BlockMap(format)) => {
-            refuse_smaller(image, size_bytes)?;
-            Arc::new(BlockMapDisk::open_behind(file, path, format, &options, allowed, &mut files)?)
+            let disk = BlockMapDisk::open_behind(file, path, format, &options, allowed, &mut files)?;
+            refuse_smaller(&disk, path, image.format, size_bytes)?;
+            Arc::new(disk)
         }
         Some(ChainFormat::Luks) => {
-            refuse_smaller(image, size_bytes)?;
             files.add_image(&file, path)?;
             FileDisk::lock(&file, path, &options)?;
             let key = files.key(allowed);
             let no_key = || ImageError::Unusable { path: path.to_owned(), problem: files.no_key() };
-            Arc::new(LuksDisk::open_in(file, path, Some(key.ok_or_else(no_key)?), &options)?)
+            let disk = LuksDisk::open_in(file, path, Some(key.ok_or_else(no_key)?), &options)?;
+            refuse_smaller(&disk, path, image.format, size_bytes)?;
+            Arc::new(disk)
         }
         Some(ChainFormat::Raw) | None => {
             FileDisk::lock(&file, path, &options)?;
@@ -206,15 +211,15 @@ fn open_base(
     Ok(disk)
 }
 
-/// Of a format that is not resized.
-fn refuse_smaller(image: &ChainImage, size_bytes: u64) -> Result<(), ImageError> {
-    if image.size_bytes >= size_bytes {
+/// Of a format that is not made larger here.
+fn refuse_smaller(disk: &dyn Disk, path: &Path, format: &str, size_bytes: u64) -> Result<(), ImageError> {
+    let capacity_bytes = disk.geometry().capacity_bytes;
+    if capacity_bytes >= size_bytes {
         return Ok(());
     }
     let problem = format!(
-        "has {} bytes, fewer than the image above it with {size_bytes}, and {} images are not resized: convert the image \
-         above to a new one",
-        image.size_bytes, image.format
+        "has {capacity_bytes} bytes, fewer than the image above it with {size_bytes}, and {format} images are not made \
+         larger by commit: convert the image above to a new one"
     );
-    Err(ImageError::Unusable { path: image.path.clone(), problem })
+    Err(ImageError::Unusable { path: path.to_owned(), problem })
 }

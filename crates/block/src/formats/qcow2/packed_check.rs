@@ -20,7 +20,8 @@ pub(super) fn try_compressed(file: &ImageFile, header: &Header, say: &mut dyn Fn
         decompressor.decompress(file, header.is_zstd(), compressed, cluster)
     };
     let find = |take: &mut dyn FnMut(Compressed)| {
-        let mut seen = HashSet::new();
+        // Tables may say the same again and again.
+        let (mut seen, mut tried) = (HashSet::new(), HashSet::new());
         let is_there = |reference: &Reference| reference.is_used() && file.has(reference.offset_bytes, 1);
         let snapshots = snapshots::snapshots(file, header)?;
         for l1 in once(header.l1).chain(snapshots.tables) {
@@ -31,7 +32,7 @@ pub(super) fn try_compressed(file: &ImageFile, header: &Header, say: &mut dyn Fn
                 for Reference { part, offset_bytes, length_bytes, .. } in
                     references::in_l2(file, header, table.offset_bytes)?.filter(is_there)
                 {
-                    if part == Part::Compressed {
+                    if part == Part::Compressed && tried.insert(offset_bytes) {
                         take(Compressed { offset_bytes, length_bytes });
                     }
                 }

@@ -24,9 +24,10 @@ use std::time::Duration;
 /// data_file=NAME is another name of the file that has its data, and data_file_raw=off says that this may be no raw
 /// image of the disk; size=SIZE, no smaller than it is. What is new comes into force by one sector of the header.
 /// Another backing file is `image rebase`'s to name. encrypt.state=active adds the passphrase of --new-key-file, in
-/// encrypt.keyslot=N or the first key slot that is free, with encrypt.iter-time=MILLISECONDS; encrypt.state=inactive
-/// takes away that of --old-key-file, or what is in encrypt.keyslot=N. Of a LUKS volume (-f luks) these are state,
-/// keyslot and iter-time. All other options are fixed once an image is made: `image convert -o` makes another one.
+/// encrypt.keyslot=N or the first key slot that is free, with encrypt.iter-time=MILLISECONDS;
+/// encrypt.state=inactive takes away that of --old-key-file, or what is in encrypt.keyslot=N; neither goes with
+/// other options. Of a LUKS volume (-f luks) these are state, keyslot and iter-time. All other options are fixed
+/// once an image is made: `image convert -o` makes another one.
 #[derive(Args)]
 pub struct AmendArgs {
     /// Image: a qcow2 file, or a LUKS volume.
@@ -68,21 +69,26 @@ pub fn run(args: &AmendArgs) -> Result<()> {
     let ImageFile { named, path, format } = named_image::parse_file(&args.image, args.format)?;
     let Changes { amendment, size_bytes, slots } = parse(&args.options, format)?;
     let slots = args.slot_change(slots)?;
+    if slots.is_some() && (amendment != Qcow2Amendment::default() || size_bytes.is_some()) {
+        let problem = "passphrases are added and taken away by a command of their own: leave the other options out";
+        bail!(UsageError(problem.to_owned()));
+    }
     if !matches!(format, Format::Qcow2 | Format::Luks) {
         bail!("{}: only qcow2 images and LUKS volumes are amended, and this is {}", shown(&path), format.word());
     }
     let key = args.key_file.as_ref().map(KeyFile::new).or_else(|| named.key_file().cloned());
     let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
-    let resize = |size_bytes| -> Result<()> {
+    let resize = |size_bytes| -> Result<_> {
         let old_bytes = Qcow2Disk::size_bytes_of(&file)?;
         let resize = Resize::new(&file, format, old_bytes, NewSize::To(size_bytes), false, Preallocation::Off)?;
-        let keys = ChainKeys::new(key.clone(), named.keys().behind().clone());
-        Ok(resize.with_keys(keys).run(&args.allow_dir, &Nobody)?)
+        Ok(resize.with_keys(ChainKeys::new(key.clone(), named.keys().behind().clone())))
     };
+    // What is refused is refused before anything is changed.
+    let resize = size_bytes.map(resize).transpose()?;
     if amendment != Qcow2Amendment::default() {
         amendment.apply(&file, &AllowedDirectories::none().with_key(key.clone()))?;
     }
-    size_bytes.map_or(Ok(()), resize)?;
+    resize.map_or(Ok(()), |resize| resize.run(&args.allow_dir, &Nobody))?;
     match (slots, format) {
         (Some(change), Format::Luks) => LuksDisk::change_slots(&file, key.as_ref(), &change)?,
         (Some(change), _) => Qcow2Disk::change_slots(&file, key.as_ref(), &change)?,

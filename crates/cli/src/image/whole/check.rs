@@ -139,7 +139,7 @@ fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, for
         print(&format!("{}: {length} in files that are there and long enough", shown(file.path())))?;
     }
     if is_dirty && !was_replayed {
-        lines.say("it was not closed: its log has to be replayed, which -r all does");
+        lines.say("it was not closed: its log has to be replayed, which -r does");
     }
     let mut report = disk.check(&mut |line| lines.say(line))?;
     // As qemu-img counts it.

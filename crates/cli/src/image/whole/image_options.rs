@@ -240,7 +240,7 @@ pub fn chosen<T: Clone>(word: &str, choices: &[(&str, T)]) -> Result<T, String> 
 /// That nobody says in which format a backing file is.
 pub fn unsaid_format(name: &str) -> UsageError {
     UsageError(format!(
-        "in which format is {name}? Add -F raw or -F qcow2: guessing would let whoever writes to it decide"
+        "in which format is {name}? Add -F FORMAT, such as raw or qcow2: guessing would let whoever writes to it decide"
     ))
 }
 

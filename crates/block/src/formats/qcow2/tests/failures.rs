@@ -1,15 +1,17 @@
 //! Calls that fail, full disks, tables that lie, and cuts where what moved is freed.
 
-use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, chain};
 use super::open_to_change;
 use super::recorded_file::{Failures, Recorder};
 use crate::{
-    AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, RequestError, Segment,
+    AllowedDirectories, Completion, Disk, FileDisk, FileOptions, MemoryMap, Operation, Queue, Request, RequestError,
+    Segment,
 };
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -421,4 +423,28 @@ fn whatever_fails_nothing_is_lost_and_nothing_is_damaged() {
             assert!(matches!(output.status.code(), Some(0 | 3)), "seed {seed}, round {round}: {said}");
         }
     }
+}
+
+/// Whoever names files may rename them: what would be written and what would be emptied must be of one chain.
+#[test]
+fn a_base_that_was_replaced_meanwhile_is_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let [base, other, path] = ["base.raw", "other.raw", "image.qcow2"].map(|name| directory.path().join(name));
+    for path in [&base, &other] {
+        fs::write(path, vec![1; DISK_BYTES as usize]).unwrap();
+    }
+    let backing = Some(Qcow2Backing { name: "base.raw".into(), format: "raw".into() });
+    Qcow2Disk::create(&path, &Qcow2CreateOptions { backing, ..Qcow2CreateOptions::new(DISK_BYTES) }).unwrap();
+    let allowed = AllowedDirectories::new(&[directory.path()]).unwrap();
+    let options = FileOptions { read_only: true, lock: false, ..FileOptions::default() };
+    let open_above = |base: &Path| {
+        let (image, file) = (fs::File::open(&path).unwrap(), fs::File::open(base).unwrap());
+        let disk = Arc::new(FileDisk::open(base, &options).unwrap());
+        chain::open_above(image, &path, (&file, disk), &options, &allowed).map(drop)
+    };
+    open_above(&base).unwrap();
+    fs::rename(&base, directory.path().join("away.raw")).unwrap();
+    fs::rename(&other, &base).unwrap();
+    let error = open_above(&directory.path().join("away.raw")).unwrap_err();
+    assert!(error.to_string().contains("was replaced just now"), "{error}");
 }
