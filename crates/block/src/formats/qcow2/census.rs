@@ -471,10 +471,11 @@ impl<'a> Census<'a> {
                 if refcount > 0 || count > 0 {
                     highest = Some(cluster as u64);
                 }
+                // Else that they are too few says enough.
+                if refcount >= count && self.flags[cluster] & TWICE != 0 {
+                    self.corrupt(&format!("cluster {cluster} has two uses, refcount={refcount}"));
+                }
                 if refcount == count {
-                    if self.flags[cluster] & TWICE != 0 {
-                        self.corrupt(&format!("cluster {cluster} has two uses, refcount={refcount}"));
-                    }
                     continue;
                 }
                 let is_mendable = is_own && self.may_mend(refcount, count);

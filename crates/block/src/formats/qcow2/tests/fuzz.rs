@@ -187,8 +187,14 @@ fn two_bitmaps_that_have_one_table_are_damage_that_stays() {
     let entry = bitmaps.table.offset_bytes as usize;
     // An entry has 24 bytes and its name, and begins at a multiple of 8. It begins with where its table is.
     bytes.copy_within(entry..entry + 8, entry + 32);
-    fs::write(&path, &bytes).unwrap();
-    assert!(checked(&path, Repair::None).unwrap().corruptions > 0);
+    // The table's refcount, of 16 bits, is 1, which is too few, and can be 2, or more.
+    let table = u64::from_be_bytes(bytes[entry..entry + 8].try_into().unwrap()) / u64::from(CLUSTER_BYTES);
+    let refcounts = u64::from_be_bytes(bytes[1024..1032].try_into().unwrap());
+    for refcount in [1, 2, 3] {
+        bytes[(refcounts + table * 2) as usize + 1] = refcount;
+        fs::write(&path, &bytes).unwrap();
+        assert!(checked(&path, Repair::None).unwrap().corruptions > 0);
+    }
     assert!(checked(&path, Repair::All).unwrap().corruptions > 0);
     assert!(open(&path, false).unwrap_err().to_string().contains("has two uses"));
 }
