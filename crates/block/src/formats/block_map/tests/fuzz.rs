@@ -239,12 +239,14 @@ fn write_it(path: &Path) {
         queue.drain(&mut completions).unwrap();
         completions[0].result
     };
+    let mut is_changed = false;
     for (offset, fill) in [0, 3 << 10, 128 << 10, capacity_bytes / 2 / 512 * 512].into_iter().zip(1..) {
         if offset + 4096 > capacity_bytes {
             continue;
         }
         memory.slice(segment(0)).unwrap().copy_from(&[fill; 4096]);
         let is_written = perform(Operation::Write { force_unit_access: fill == 2 }, offset, &[segment(0)]).is_ok();
+        is_changed |= is_written;
         let is_zeroed =
             fill == 3 && perform(Operation::WriteZeroes { length_bytes: 4096, may_unmap: true }, offset, &[]).is_ok();
         if is_written && perform(Operation::Read, offset, &[segment(4096)]).is_ok() {
@@ -257,7 +259,8 @@ fn write_it(path: &Path) {
     let options = FileOptions { read_only: true, ..options };
     let disk = BlockMapDisk::open(&written, BlockMapFormat::Vmdk, &options, &allowed).unwrap();
     if capacity_bytes < 1 << 24 {
-        let _ = disk.check(&mut |line| assert!(line.is_empty(), "{line}"));
+        // Whoever changes nothing leaves a second set of tables as it was.
+        let _ = disk.check(&mut |line| assert!(!is_changed && line.starts_with("NOTE "), "{line}"));
     }
 }
 
