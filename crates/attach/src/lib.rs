@@ -11,7 +11,7 @@ mod users;
 
 use anyhow::{Context, Result};
 use blockyard_block::{Disk, EventFd, ReplacementFile, RequestError};
-use blockyard_session::server::{Export, Server, ServerOptions, Session, SessionStatistics};
+use blockyard_session::server::{EndReason, Export, Server, ServerOptions, Session, SessionStatistics};
 use directory::Directory;
 pub use program::{ProgramError, find_program};
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -134,6 +134,8 @@ struct Sessions {
     name: OsString,
     running: Mutex<Vec<Arc<Session>>>,
     ended: Mutex<SessionStatistics>,
+    /// Why the first could not be served that could not.
+    refused: Mutex<Option<String>>,
     /// What its processes share.
     page: Page,
     /// Nobody else changes it.
@@ -208,6 +210,9 @@ impl Sessions {
             let has_ended = session.end_reason().is_some();
             if has_ended {
                 ended.add(&session.statistics());
+            }
+            if let Some(EndReason::Server(why)) = session.end_reason() {
+                lock(&self.refused).get_or_insert_with(|| why.clone());
             }
             !has_ended
         });
@@ -295,8 +300,9 @@ impl Attachment {
             File::create_new(socket.with_extension("flock")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
             let page = Page::new(shared, is_alone).context("making a file")?;
-            let (running, ended) = Default::default();
-            let of_disk = Arc::new(Sessions { name: name.clone(), running, ended, page, is_alone, is_elsewhere });
+            let (running, ended, refused) = Default::default();
+            let of_disk = Sessions { name: name.clone(), running, ended, refused, page, is_alone, is_elsewhere };
+            let of_disk = Arc::new(of_disk);
             sessions.push(Arc::clone(&of_disk));
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
@@ -345,6 +351,14 @@ impl Attachment {
     /// Writes that failed without any program's knowing it, once all is done ([`settle`](Self::settle)).
     pub fn untold_failures(&self) -> impl Iterator<Item = UntoldFailure> {
         self.sessions.iter().filter_map(|sessions| sessions.untold_failure())
+    }
+
+    /// Disks that a process could not have, by their names, and why: its requests have failed.
+    pub fn refusals(&self) -> impl Iterator<Item = (&OsStr, String)> {
+        self.sessions.iter().filter_map(|sessions| {
+            drop(sessions.running());
+            Some((&*sessions.name, lock(&sessions.refused).clone()?))
+        })
     }
 
     /// Calls `then` when all is done that programs have written, whether they still run or not.

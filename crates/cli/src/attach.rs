@@ -143,6 +143,9 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     if args.stats {
         tell_statistics(&attachment);
     }
+    for (name, why) in attachment.refusals() {
+        terminal::tell(&format!("{}: a process could not have it: {why}", shown(name)));
+    }
     let has_lost = hurry.is_none() && tell_of_failures(&attachment);
     let hurry = match hurry {
         // What is not in the disk yet need not be.

@@ -214,6 +214,19 @@ fn a_program_that_is_linked_to_the_library_has_queues() {
     server.stop();
 }
 
+/// A server has so many queues, and each process takes one.
+#[test]
+fn a_process_for_which_a_session_has_no_queue_is_told_of() {
+    let yard = Yard::new();
+    let (image, socket) = (yard.random("disk.img", 1 << 20, 1), yard.path("socket"));
+    let served = [image.as_os_str(), "--socket".as_ref(), socket.as_os_str(), "--queues".as_ref(), "1".as_ref()];
+    let server = Server::start(&served, &socket);
+    let script = format!("exec 5<{NAME}; dd if={NAME} count=1 <&5; dd if={NAME} count=1");
+    run(&mut on_disk(format!("session:{}", socket.display()), ["sh", "-c", &script]))
+        .failed(1, &["Input/output error", "a process could not have it", "--queues"]);
+    server.stop();
+}
+
 /// What is read before its time is what was there in time.
 #[test]
 fn a_program_that_reads_on_sees_what_it_and_others_have_written() {
