@@ -36,6 +36,16 @@ pub(super) fn check_layers(
 
 fn find_compressed(number: usize, layer: &Layer, take: &mut dyn FnMut(PackedBlock)) -> io::Result<()> {
     let (block_bytes, size_bytes) = (layer.shape.block_bytes, layer.shape.size_bytes);
+    each_entry(layer, |block, meaning| {
+        if let Meaning::Compressed { offset_bytes } = meaning {
+            let length_bytes = block_bytes.min(size_bytes.saturating_sub(block * block_bytes));
+            take(PackedBlock { layer: number, offset_bytes, length_bytes });
+        }
+    })
+}
+
+/// Goes through all entries of a map that has them: each one's block, and what it says.
+fn each_entry(layer: &Layer, mut see: impl FnMut(u64, Meaning)) -> io::Result<()> {
     let (mut buffer, mut slice) = (SliceBuffer::new(), 0);
     while slice < layer.slices() {
         let Some(meanings) = layer.meanings(slice, &mut buffer)? else {
@@ -43,12 +53,7 @@ fn find_compressed(number: usize, layer: &Layer, take: &mut dyn FnMut(PackedBloc
             continue;
         };
         slice += 1;
-        for (block, meaning) in meanings {
-            if let Meaning::Compressed { offset_bytes } = meaning {
-                let length_bytes = block_bytes.min(size_bytes.saturating_sub(block * block_bytes));
-                take(PackedBlock { layer: number, offset_bytes, length_bytes });
-            }
-        }
+        meanings.for_each(|(block, meaning)| see(block, meaning));
     }
     Ok(())
 }
@@ -57,42 +62,34 @@ fn find_compressed(number: usize, layer: &Layer, take: &mut dyn FnMut(PackedBloc
 fn check_layer(layer: &Layer, start_bytes: u64, report: &mut CheckReport, say: &mut dyn FnMut(&str)) -> io::Result<()> {
     let block_bytes = layer.shape.block_bytes;
     report.total_clusters += layer.blocks();
-    let (mut buffer, mut last) = (SliceBuffer::new(), None);
+    let mut last = None;
     // Where the first blocks begin.
     let mut starts = Vec::new();
     let (mut present, mut doubles) = (0, 0);
-    let mut slice = 0;
-    while slice < layer.slices() {
-        let Some(meanings) = layer.meanings(slice, &mut buffer)? else {
-            slice = layer.slice_after_none(slice);
-            continue;
+    each_entry(layer, |block, meaning| {
+        let (offset_bytes, length_bytes) = match meaning {
+            Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } => (offset_bytes, block_bytes),
+            Meaning::Compressed { offset_bytes } => {
+                report.compressed_clusters += 1;
+                // How long it is, nobody knows who has not read it.
+                (offset_bytes, 1)
+            }
+            Meaning::Damaged(problem) => {
+                report.corruptions += 1;
+                say(&format!("ERROR block {}: {problem}", start_bytes / block_bytes + block));
+                return;
+            }
+            Meaning::Zeros | Meaning::Nothing => return,
         };
-        slice += 1;
-        for (block, meaning) in meanings {
-            let (offset_bytes, length_bytes) = match meaning {
-                Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } => (offset_bytes, block_bytes),
-                Meaning::Compressed { offset_bytes } => {
-                    report.compressed_clusters += 1;
-                    // How long it is, nobody knows who has not read it.
-                    (offset_bytes, 1)
-                }
-                Meaning::Damaged(problem) => {
-                    report.corruptions += 1;
-                    say(&format!("ERROR block {}: {problem}", start_bytes / block_bytes + block));
-                    continue;
-                }
-                Meaning::Zeros | Meaning::Nothing => continue,
-            };
-            report.allocated_clusters += 1;
-            present += 1;
-            starts.extend((starts.len() < CHECKED_BLOCKS_MAX).then_some(offset_bytes));
-            let follows = last.is_none_or(|last: u64| offset_bytes == last + block_bytes);
-            report.fragmented_clusters += u64::from(!follows && length_bytes > 1);
-            last = Some(offset_bytes);
-            let end_bytes = offset_bytes.saturating_add(length_bytes).min(layer.end_bytes());
-            report.image_end_bytes = report.image_end_bytes.max(end_bytes);
-        }
-    }
+        report.allocated_clusters += 1;
+        present += 1;
+        starts.extend((starts.len() < CHECKED_BLOCKS_MAX).then_some(offset_bytes));
+        let follows = last.is_none_or(|last: u64| offset_bytes == last + block_bytes);
+        report.fragmented_clusters += u64::from(!follows && length_bytes > 1);
+        last = Some(offset_bytes);
+        let end_bytes = offset_bytes.saturating_add(length_bytes).min(layer.end_bytes());
+        report.image_end_bytes = report.image_end_bytes.max(end_bytes);
+    })?;
     report.corruptions += layer.map.check_copies(&layer.file, say)?;
     starts.sort_unstable();
     let apart_bytes = if report.compressed_clusters > 0 { 1 } else { block_bytes };

@@ -24,6 +24,8 @@ pub struct Qcow2Check {
     path: PathBuf,
     pub(super) file: ImageFile,
     header: Header,
+    /// What the last count of its tables has seen.
+    has_compressed: bool,
 }
 
 impl Qcow2Check {
@@ -49,7 +51,7 @@ impl Qcow2Check {
         let first = first.map_err(|source| ImageError::System { action: "read", path: path.clone(), source })?;
         let header = Header::parse_to_check(&first, file.length_bytes());
         let header = header.map_err(|problem| ImageError::Unusable { path: path.clone(), problem })?;
-        Ok(Self { path, file, header })
+        Ok(Self { path, file, header, has_compressed: false })
     }
 
     /// Cuts off what lies behind all that is in use.
@@ -71,7 +73,8 @@ impl Qcow2Check {
                 }
             })?,
         };
-        let mut report = self.count(Repair::None, tell)?.report;
+        let Counted { mut report, has_compressed, .. } = self.count(Repair::None, tell)?;
+        self.has_compressed = has_compressed;
         if repair == Repair::All && report.corruptions == 0 {
             self.clear_marks().map_err(|error| self.failed("write to", error))?;
         }
@@ -81,11 +84,15 @@ impl Qcow2Check {
     }
 
     /// Whether its compressed clusters become whole ones, all of which are decompressed: how many do not, of which
-    /// `tell` hears. Only of an image whose tables are in order; else clusters need not be what they say.
+    /// `tell` hears. Only of an image whose tables [`Qcow2Check::run`] has found in order; else clusters need not be
+    /// what they say.
     ///
     /// # Errors
     /// When the image cannot be read.
     pub fn try_compressed(&self, tell: &mut dyn FnMut(&str)) -> Result<u64, ImageError> {
+        if !self.has_compressed {
+            return Ok(0);
+        }
         try_compressed(&self.file, &self.header, tell).map_err(|error| self.failed("check", error))
     }
 
@@ -114,8 +121,8 @@ impl Qcow2Check {
     fn count(&self, repair: Repair, tell: Tell<'_>) -> Result<Counted, ImageError> {
         let mut census = self.census(repair, tell)?;
         census.take().map_err(|error| self.failed("check", error))?;
-        let Census { report, lacks_refcounts, .. } = census;
-        Ok(Counted { report, lacks_refcounts })
+        let Census { report, lacks_refcounts, has_compressed, .. } = census;
+        Ok(Counted { report, lacks_refcounts, has_compressed })
     }
 
     /// False when it cannot be known what is in use.
@@ -181,4 +188,5 @@ pub(super) fn table_fields(table: Table, cluster_bits: u32) -> Vec<u8> {
 struct Counted {
     report: CheckReport,
     lacks_refcounts: bool,
+    has_compressed: bool,
 }

@@ -3,13 +3,12 @@
 //! What is spoiled is chosen among the numbers that are not zero, and those behind them: nearly all of these are of
 //! headers and tables, as the data are compressed, or zeros.
 
-use super::super::census::{CheckReport, Repair};
-use super::super::header::Header;
-use super::super::{Preallocation, Qcow2Check, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Qcow2Writer};
-use super::fuzz::User;
+use super::super::census::Repair;
+use super::super::{Preallocation, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Qcow2Writer};
+use super::fuzz::{User, checked, checked_with, is_for_others, open, options};
 use super::open_to_change;
 use crate::conversion::{Conversion, ConversionOptions, Qcow2Target};
-use crate::{AllowedDirectories, Disk, Engine, FileDisk, FileOptions, ImageError, OpenedFile, Operation};
+use crate::{AllowedDirectories, Disk, FileDisk, Operation};
 use bolero::TypeGenerator;
 use std::fs::{self, File};
 use std::path::Path;
@@ -126,35 +125,10 @@ impl Sample {
     }
 }
 
-fn options(read_only: bool) -> FileOptions {
-    FileOptions { read_only, engine: Engine::Sync, ..FileOptions::default() }
-}
-
-fn open(path: &Path, read_only: bool) -> Result<Qcow2Disk, ImageError> {
-    Qcow2Disk::open(path, &options(read_only), &AllowedDirectories::none())
-}
-
-fn checked(path: &Path, repair: Repair) -> Option<CheckReport> {
-    checked_with(path, repair, &mut |line| assert!(!line.is_empty() && !line.contains('\n')))
-}
-
-fn checked_with(path: &Path, repair: Repair, tell: &mut dyn FnMut(&str)) -> Option<CheckReport> {
-    let image = OpenedFile::open(path, repair == Repair::None).ok()?;
-    let mut check = Qcow2Check::open(&image, repair != Repair::None).ok()?;
-    // There may be more uses of a cluster than its refcount can say.
-    check.run(repair, tell).inspect_err(|error| assert!(repair != Repair::None, "{error}")).ok()
-}
-
 fn expect_clean(path: &Path) {
     let mut said = Vec::new();
     let found = checked_with(path, Repair::None, &mut |line| said.push(line.to_owned()));
     assert_eq!(found.map(|found| found.corruptions), Some(0), "{said:#?}");
-}
-
-/// Whether opening has a reason of its own to refuse it.
-fn is_for_others(bytes: &[u8]) -> bool {
-    Header::parse(bytes, bytes.len() as u64)
-        .map_or(true, |header| header.backing.is_some() || header.data_file.is_some() || header.encryption != 0)
 }
 
 /// Some of what is done with images. Whether it works does not matter.
