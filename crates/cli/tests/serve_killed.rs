@@ -41,14 +41,14 @@ fn every_request_survives_two_hundred_killed_servers() {
     // Of four disks at the same time: a client mostly waits for its server.
     thread::scope(|scope| {
         for restarts in [47, 49, 51, 53] {
-            scope.spawn(move || verify::survive_restarts(&Blockyard, 2, restarts, None));
+            scope.spawn(move || verify::survive_restarts(&Blockyard, 2, 2, restarts, None));
         }
     });
 }
 
 #[test]
 fn copied_requests_survive_killed_servers_too() {
-    verify::survive_restarts(&Blockyard, 1, 30, Some(128 << 10));
+    verify::survive_restarts(&Blockyard, 1, 1, 30, Some(128 << 10));
 }
 
 /// Two partitions of a disk, each on a socket, and what serves them.

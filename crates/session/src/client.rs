@@ -13,6 +13,9 @@
 //! one that is not quite dead cannot touch it, and every request that was not answered, in their order. Each completes
 //! once, though it may have been carried out twice.
 //!
+//! Where a server has fewer virtqueues than are wanted, queues can share the last one
+//! ([`SessionOptions::shares_queues`]): each has memory, an event and completions of its own.
+//!
 //! [`RemoteDevice`] is a front end for any other kind of device, which hands its driver's own virtqueues to the server.
 //!
 //! What cannot be promised: that memory is never written to after its queue is gone. A server keeps what it has mapped
@@ -35,22 +38,28 @@ mod options;
 mod queue;
 mod remote_device;
 mod ring;
+mod shared_queue;
+mod shared_vring;
 mod slot;
 mod spin;
 mod stream;
 mod transfers;
+mod vring;
 
 use blockyard_block::EventFd;
 use blockyard_block::{Disk, Extent, ExtentKind, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};
 use connection::Connection;
 pub use error::SessionError;
 use keeper::Keeper;
-use link::{Link, Opened};
+use link::Link;
 use offer::Offer;
 pub use options::{IO_BUFFER_BYTES, IO_BUFFER_BYTES_MAX, SessionOptions};
 use queue::SessionQueue;
 pub use remote_device::{RemoteDevice, RemoteDeviceOptions};
 use ring::RingShape;
+use shared_queue::SharedQueue;
+use shared_vring::{SHARED_DEPTH, Shared, SharedVring};
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -65,9 +74,15 @@ use stream::Stream;
 const OPEN_PAUSE: Duration = Duration::from_millis(5);
 
 /// A disk that another process serves.
-#[derive(Debug)]
 pub struct SessionDisk {
     keeper: Arc<Keeper>,
+    shared: Arc<SharedVring>,
+}
+
+impl fmt::Debug for SessionDisk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SessionDisk").field("keeper", &self.keeper).finish_non_exhaustive()
+    }
 }
 
 impl SessionDisk {
@@ -105,10 +120,11 @@ impl SessionDisk {
         let offer = Offer::negotiate(&mut connection, &stop, None)?;
         let link = Link::new(connection, offer, path, options, stop);
         let keeper = link.and_then(Keeper::start).map_err(|error| SessionError::Os { socket: name, error })?;
-        Ok(Self { keeper: Arc::new(keeper) })
+        Ok(Self { keeper: Arc::new(keeper), shared: Arc::default() })
     }
 
-    /// How many queues the server has: as many can be open at once.
+    /// How many queues the server has: as many can be open at once, unless they are shared
+    /// ([`SessionOptions::shares_queues`]).
     pub fn queue_count(&self) -> u16 {
         self.keeper.link.offer().queues
     }
@@ -125,17 +141,54 @@ impl SessionDisk {
         self.keeper.link.failure()
     }
 
-    /// Starts a virtqueue, of the next server if this one goes away meanwhile.
-    fn open_vring(&self, memory: &MemoryMap, shape: RingShape) -> Result<Opened, SessionError> {
-        let deadline = Instant::now() + self.keeper.link.options.reconnect;
+    /// Opens a queue, of the next server if this one goes away meanwhile.
+    fn open(&self, memory: &MemoryMap, depth: usize) -> Result<Box<dyn Queue>, SessionError> {
+        let options = &self.keeper.link.options;
+        let deadline = Instant::now() + options.reconnect;
         loop {
-            match self.keeper.link.open_queue(memory, shape) {
+            let opened = match options.shares_queues && !options.is_guest {
+                false => self.open_own(memory, depth),
+                true => self.open_sharing(memory, depth),
+            };
+            match opened {
                 Err(error) if error.may_pass() && !error.is_own_shortage() && Instant::now() < deadline => {
                     std::thread::sleep(OPEN_PAUSE);
                 }
                 result => return result,
             }
         }
+    }
+
+    /// Opens a queue that has a virtqueue of its own.
+    fn open_own(&self, memory: &MemoryMap, depth: usize) -> Result<Box<dyn Queue>, SessionError> {
+        let offer = self.keeper.link.offer();
+        let mut opened = self.keeper.link.open_queue(Some(memory), self.shape(depth, &offer))?;
+        let addresses = opened.addresses.take();
+        let mut queue = SessionQueue::new(&self.keeper, opened, &offer, depth);
+        queue.transfers.add_memory(memory, addresses.as_deref());
+        Ok(Box::new(queue))
+    }
+
+    /// Opens a queue that has a virtqueue of its own if there is another one for those that come after.
+    fn open_sharing(&self, memory: &MemoryMap, depth: usize) -> Result<Box<dyn Queue>, SessionError> {
+        let _door = self.shared.door();
+        let is_open = self.shared.state().is_some();
+        if self.keeper.link.queues_left() > usize::from(!is_open) {
+            return self.open_own(memory, depth);
+        }
+        if !is_open {
+            let offer = self.keeper.link.offer();
+            let opened = self.keeper.link.open_queue(None, self.shape(SHARED_DEPTH, &offer))?;
+            let queue = SessionQueue::new(&self.keeper, opened, &offer, SHARED_DEPTH);
+            *self.shared.state() = Some(Shared::new(queue));
+        }
+        let joined = SharedQueue::join(&self.shared, &self.keeper, memory, depth);
+        if joined.is_err() {
+            let unused = self.shared.state().take_if(|shared| shared.is_unused());
+            // Not while others wait for what is in there.
+            drop(unused);
+        }
+        Ok(Box::new(joined?))
     }
 
     fn shape(&self, depth: usize, offer: &Offer) -> RingShape {
@@ -178,9 +231,6 @@ impl Disk for SessionDisk {
         if depth == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a queue carries at least one request"));
         }
-        let depth = depth.min(QUEUE_DEPTH_MAX);
-        let offer = self.keeper.link.offer();
-        let opened = self.open_vring(memory, self.shape(depth, &offer))?;
-        Ok(Box::new(SessionQueue::new(&self.keeper, opened, &offer, memory, depth)))
+        Ok(self.open(memory, depth.min(QUEUE_DEPTH_MAX))?)
     }
 }

@@ -47,6 +47,8 @@ pub struct OpenOptions<'a> {
     pub busy: Duration,
     /// [`SessionOptions::is_guest`] of a session that is about to be.
     pub is_guest: bool,
+    /// [`SessionOptions::shares_queues`] of a session that is about to be.
+    pub shares_queues: bool,
     /// [`SessionOptions::calls`] of a session that is about to be.
     pub calls: Option<&'static AtomicU64>,
     /// Every byte is read or written once, from one end to the other.
@@ -70,6 +72,7 @@ impl Default for OpenOptions<'_> {
             reconnect: RECONNECT,
             busy: SERVER_BUSY,
             is_guest: false,
+            shares_queues: false,
             calls: None,
             streams: false,
             ending: &|| None,
@@ -232,9 +235,17 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 fn connect(session: &SessionSpecification, options: &OpenOptions<'_>) -> Result<SessionDisk, OpenError> {
     let io_buffer_bytes = session.io_buffer_bytes.or(options.has_secrets.then_some(IO_BUFFER_BYTES));
-    let OpenOptions { reconnect, busy, is_guest, calls, .. } = *options;
+    let OpenOptions { reconnect, busy, is_guest, shares_queues, calls, .. } = *options;
     let ending = (options.ending)();
-    let options = SessionOptions { io_buffer_bytes, reconnect, ending, is_guest, calls, ..SessionOptions::default() };
+    let options = SessionOptions {
+        io_buffer_bytes,
+        reconnect,
+        ending,
+        is_guest,
+        shares_queues,
+        calls,
+        ..SessionOptions::default()
+    };
     let (start, mut pause) = (Instant::now(), RETRY_PAUSE);
     loop {
         match SessionDisk::connect(&session.path, &options) {

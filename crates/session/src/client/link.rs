@@ -8,71 +8,13 @@ use super::memory_table::{MemoryTable, RegionId};
 use super::offer::Offer;
 use super::options::SessionOptions;
 use super::ring::{Ring, RingAddresses, RingShape};
+use super::vring::{FreshRing, Vring, lock};
 use blockyard_block::{EventFd, Geometry, MemoryMap, explain};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-
-/// A virtqueue, between the queue that owns it and the session.
-#[derive(Debug)]
-pub(super) struct Vring {
-    pub(super) index: u16,
-    shape: RingShape,
-    /// The server rings it for completions, the session for news. The same for as long as the queue lives.
-    pub(super) call: EventFd,
-    /// Changes with every piece of news: what a queue looks at per batch.
-    pub(super) epoch: AtomicU32,
-    news: Mutex<News>,
-    /// Requests that were completed, and those that are not: kept by the queue, looked at by the session.
-    pub(super) completed: AtomicU64,
-    pub(super) in_flight: AtomicUsize,
-}
-
-/// What a queue has not heard of yet.
-#[derive(Debug, Default)]
-pub(super) struct News {
-    /// The disk is another.
-    pub(super) geometry: Option<Geometry>,
-    /// There is a new server, with an empty ring.
-    pub(super) fresh: Option<FreshRing>,
-    /// There will be no server any more.
-    pub(super) ended: bool,
-}
-
-/// A ring that a server has been given, and how to notify it.
-#[derive(Debug)]
-pub(super) struct FreshRing {
-    pub(super) ring: Ring,
-    pub(super) kick: Arc<EventFd>,
-}
-
-impl Vring {
-    fn new(index: u16, shape: RingShape, options: &SessionOptions) -> io::Result<Self> {
-        Ok(Self {
-            index,
-            shape,
-            call: options.new_event()?,
-            epoch: AtomicU32::new(0),
-            news: Mutex::default(),
-            completed: AtomicU64::new(0),
-            in_flight: AtomicUsize::new(0),
-        })
-    }
-
-    pub(super) fn take_news(&self) -> News {
-        std::mem::take(&mut lock(&self.news))
-    }
-
-    fn tell(&self, change: impl FnOnce(&mut News)) {
-        change(&mut lock(&self.news));
-        self.epoch.fetch_add(1, Ordering::Release);
-        // One that the server has filled may be one to wait for.
-        self.call.take();
-        self.call.ring();
-    }
-}
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 /// A virtqueue that the server runs.
 #[derive(Debug)]
@@ -167,6 +109,28 @@ impl State {
         self.table.release(self.retired[index].take(), Some((connection, &self.offer)))
     }
 
+    /// Virtqueues that are not in use.
+    fn queues_left(&self) -> usize {
+        self.vrings.iter().filter(|vring| vring.is_none()).count()
+    }
+
+    /// Where the server finds these regions; `None` when there are none.
+    fn addresses(&self, regions: &[RegionId]) -> Option<Vec<u64>> {
+        (!regions.is_empty()).then(|| regions.iter().map(|&id| self.table.address(id)).collect())
+    }
+
+    /// Tells the server of new memory, these requests' own among it. Where it refuses that, there is none of it.
+    fn announce_shared(&mut self, connection: &Connection, regions: &mut Vec<RegionId>) -> Result<(), SessionError> {
+        match self.announce(connection) {
+            Err(SessionError::Refused { .. }) if !regions.is_empty() => {
+                let offer = self.offer;
+                self.table.release(std::mem::take(regions), Some((connection, &offer)))?;
+                self.announce(connection)
+            }
+            result => result,
+        }
+    }
+
     /// Tells the server of new memory. One that wants its whole table anew must not look at it meanwhile: the
     /// virtqueues are stopped, which ends what the server has begun, and go on where they were.
     fn announce(&mut self, connection: &Connection) -> Result<(), SessionError> {
@@ -196,6 +160,14 @@ pub(super) struct Opened {
     pub(super) addresses: Option<Vec<u64>>,
 }
 
+/// Memory that the server was given for requests.
+#[derive(Debug)]
+pub(super) struct LentMemory {
+    regions: Vec<RegionId>,
+    /// Where the server finds them; `None` when it does not.
+    pub(super) addresses: Option<Vec<u64>>,
+}
+
 /// A session: what its disk, its queues and its keeper share.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -212,11 +184,6 @@ pub(super) struct Link {
     geometry: Mutex<Geometry>,
     pub(super) generation: AtomicU64,
     pub(super) change: EventFd,
-}
-
-/// A lock that a thread panicked with holds nothing that is half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Link {
@@ -284,27 +251,35 @@ impl Link {
         lock(&self.state).give_up(error);
     }
 
-    /// Starts a virtqueue, whose requests' data lie in `memory`.
-    pub(super) fn open_queue(&self, memory: &MemoryMap, shape: RingShape) -> Result<Opened, SessionError> {
-        let os = |error| SessionError::Os { socket: Arc::clone(&self.name), error };
-        let mut state = lock(&self.state);
+    /// Virtqueues that are not in use.
+    pub(super) fn queues_left(&self) -> usize {
+        lock(&self.state).queues_left()
+    }
+
+    /// The connection, if there is a server now.
+    fn connected(&self, state: &State) -> Result<Arc<Connection>, SessionError> {
         if let Some(failure) = &state.failure {
             return Err(SessionError::Ended(Arc::clone(failure)));
         }
-        let Some(connection) = state.connection.clone() else {
-            return Err(SessionError::Away(Arc::clone(&self.name)));
-        };
+        state.connection.clone().ok_or_else(|| SessionError::Away(Arc::clone(&self.name)))
+    }
+
+    /// Starts a virtqueue, whose requests' data lie in `memory`, or where [`lend_memory`](Self::lend_memory) says.
+    pub(super) fn open_queue(&self, memory: Option<&MemoryMap>, shape: RingShape) -> Result<Opened, SessionError> {
+        let os = |error| SessionError::Os { socket: Arc::clone(&self.name), error };
+        let mut state = lock(&self.state);
+        let connection = self.connected(&state)?;
         let queues = state.offer.queues;
         let Some(index) = state.vrings.iter().position(Option::is_none) else {
             return Err(SessionError::NoQueue { socket: Arc::clone(&self.name), queues });
         };
-        let queues_left = state.vrings.iter().filter(|vring| vring.is_none()).count() - 1;
+        let queues_left = state.queues_left() - 1;
         let own = Ring::allocate(&shape).map_err(os)?;
         let private = state.insert_private(&own, index, &connection)?;
         let mut shared = Vec::new();
-        let parts = match self.options.io_buffer_bytes {
-            Some(_) => Ok(None),
-            None => state.table.share(memory, queues_left),
+        let parts = match memory.filter(|_| self.options.io_buffer_bytes.is_none()) {
+            None => Ok(None),
+            Some(memory) => state.table.share(memory, queues_left),
         };
         let parts = parts.and_then(|regions| {
             shared = regions.unwrap_or_default();
@@ -325,8 +300,7 @@ impl Link {
             vring: Arc::clone(&running.vring),
             ring,
             kick: Arc::clone(&running.kick),
-            addresses: (!running.shared.is_empty())
-                .then(|| running.shared.iter().map(|&id| state.table.address(id)).collect()),
+            addresses: state.addresses(&running.shared),
         });
         match &opened {
             Ok(_) => state.vrings[index] = Some(running),
@@ -338,17 +312,51 @@ impl Link {
         opened
     }
 
+    /// Gives the server memory of requests that go by a virtqueue that others use, too. `None` for addresses where
+    /// their data have to be copied.
+    pub(super) fn lend_memory(&self, memory: &MemoryMap) -> Result<LentMemory, SessionError> {
+        let mut state = lock(&self.state);
+        let connection = self.connected(&state)?;
+        let mut regions = Vec::new();
+        if self.options.io_buffer_bytes.is_none() {
+            let queues_left = state.queues_left();
+            let shared = state.table.share(memory, queues_left);
+            let shared = shared.map_err(|error| SessionError::Os { socket: Arc::clone(&self.name), error })?;
+            regions = shared.unwrap_or_default();
+        }
+        if let Err(error) = state.announce_shared(&connection, &mut regions) {
+            state.give_up(&error);
+            let _ = state.table.release(regions, None);
+            return Err(error);
+        }
+        Ok(LentMemory { addresses: state.addresses(&regions), regions })
+    }
+
+    /// Takes it back. `drained` says whether the server owes nothing of it.
+    pub(super) fn take_memory(&self, memory: LentMemory, drained: bool) {
+        let mut state = lock(&self.state);
+        let state = &mut *state;
+        let taken = match state.connection.clone() {
+            Some(connection) if drained => state.table.release(memory.regions, Some((&connection, &state.offer))),
+            // It is about to go: the server must not be left with it.
+            Some(_) => self.recall(state, memory.regions),
+            None => state.table.release(memory.regions, None),
+        };
+        if let Err(error) = taken {
+            state.give_up(&error);
+        }
+    }
+
+    /// Forgets memory of requests that the server still owes.
+    fn recall(&self, state: &mut State, regions: Vec<RegionId>) -> Result<(), SessionError> {
+        state.table.release(regions, None)?;
+        Err(SessionError::NoAnswer { socket: Arc::clone(&self.name), patience: self.options.patience })
+    }
+
     /// Announces a queue's memory and starts its virtqueue. A server that refuses the requests' own memory gets their
     /// data copied.
     fn start_queue(state: &mut State, connection: &Connection, running: &mut Running) -> Result<(), SessionError> {
-        match state.announce(connection) {
-            Err(SessionError::Refused { .. }) if !running.shared.is_empty() => {
-                let offer = state.offer;
-                state.table.release(std::mem::take(&mut running.shared), Some((connection, &offer)))?;
-                state.announce(connection)?;
-            }
-            result => result?,
-        }
+        state.announce_shared(connection, &mut running.shared)?;
         running.start(connection, 0)?;
         state.forget_retired(running.vring.index.into(), connection)
     }
@@ -365,10 +373,7 @@ impl Link {
                 .stop_vring(index)
                 .and_then(|_| state.table.release(running.shared, Some((&connection, &state.offer)))),
             // Its memory is about to go: the server must not be left with it.
-            Some(_) => {
-                let socket = Arc::clone(&self.name);
-                Err(SessionError::NoAnswer { socket, patience: self.options.patience })
-            }
+            Some(_) => self.recall(state, running.shared),
         };
         if let Err(error) = closed {
             state.give_up(&error);

@@ -27,6 +27,9 @@ pub struct SessionOptions {
     /// open files there. Then each is looked at before it is used, the session ends where one is gone, and no queue
     /// sleeps for long at a time.
     pub is_guest: bool,
+    /// The last virtqueue that the server has left is used by all queues that are opened from then on, until others are
+    /// free again: there can be any number. Not where [`is_guest`](Self::is_guest) is set.
+    pub shares_queues: bool,
     /// Counts the system calls by which queues wake the server, and wait for it.
     pub calls: Option<&'static AtomicU64>,
     /// Longest time that a wait looks at the virtqueue before it sleeps. It sleeps at once where looking has not paid
@@ -47,6 +50,7 @@ impl Default for SessionOptions {
             patience: Duration::from_secs(5),
             ending: None,
             is_guest: false,
+            shares_queues: false,
             calls: None,
             poll: Duration::from_micros(50),
         }

@@ -3,12 +3,13 @@
 use super::completion_event::{Asked, COALESCE_MIN, COALESCE_TIME, CompletionEvent};
 use super::error::SessionError;
 use super::keeper::Keeper;
-use super::link::{Opened, Vring};
+use super::link::Opened;
 use super::offer::Offer;
 use super::spin::Spin;
-use super::transfers::{RegionView, Transfers};
+use super::transfers::Transfers;
+use super::vring::Vring;
 use blockyard_block::EventFd;
-use blockyard_block::{Completion, MemoryMap, Queue, QueueError, Request, RequestError, Woken, wait_readable};
+use blockyard_block::{Completion, Queue, QueueError, Request, RequestError, Woken, wait_readable};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,13 +21,13 @@ const ENDED: RequestError = RequestError::Os(libc::ENOTCONN);
 /// How often a reap looks again when something came while it asked to be told.
 const LOOKS_MAX: u32 = 3;
 /// How often a drop looks whether the server still gets on.
-const DRAIN_STEP: Duration = Duration::from_millis(100);
+pub(super) const DRAIN_STEP: Duration = Duration::from_millis(100);
 /// How often a wait looks whether the session has ended, in a program that may have closed what would say so.
 const GUEST_LOOK: Duration = Duration::from_secs(1);
 
 /// A queue of a session.
 pub(super) struct SessionQueue {
-    transfers: Transfers,
+    pub(super) transfers: Transfers,
     vring: Arc<Vring>,
     kick: Arc<EventFd>,
     /// What was heard of the session so far.
@@ -48,13 +49,10 @@ pub(super) struct SessionQueue {
 }
 
 impl SessionQueue {
-    pub(super) fn new(keeper: &Arc<Keeper>, opened: Opened, offer: &Offer, memory: &MemoryMap, depth: usize) -> Self {
-        let Opened { vring, ring, kick, addresses } = opened;
-        let regions = memory.regions().enumerate().map(|(index, (_, length_bytes))| {
-            let address = addresses.as_ref().and_then(|addresses| addresses.get(index).copied());
-            RegionView { length_bytes, address }
-        });
-        let transfers = Transfers::new(ring, depth, memory, regions.collect(), keeper.link.geometry(), offer.limits);
+    /// A queue of the virtqueue that was opened, of nobody's memory yet.
+    pub(super) fn new(keeper: &Arc<Keeper>, opened: Opened, offer: &Offer, depth: usize) -> Self {
+        let Opened { vring, ring, kick, .. } = opened;
+        let transfers = Transfers::new(ring, depth, keeper.link.geometry(), offer.limits);
         Self {
             transfers,
             kick,
@@ -72,7 +70,7 @@ impl SessionQueue {
     }
 
     /// Whether a reap has something to do. Reads shared memory at most twice.
-    fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         self.submitted > 0
             || (self.closed && !self.over)
             || (!self.broken && self.transfers.ring.has_used())
@@ -87,6 +85,19 @@ impl SessionQueue {
         self.event.asked.set(if count > 1 { Asked::Later } else { Asked::Next });
         let came = !self.broken && self.transfers.ring.enable_interrupt_after(count);
         came || self.is_ready()
+    }
+
+    /// Takes a request whose segments lie in one of the memories that [`Transfers`] knows.
+    pub(super) fn push_of(&mut self, memory: usize, request: &Request<'_>) -> Result<(), QueueError> {
+        if self.in_flight() == self.depth() {
+            return Err(QueueError::Full);
+        }
+        if self.over {
+            self.ended.push(Completion { token: request.token, result: Err(ENDED) });
+        } else {
+            self.transfers.begin(memory, request, &mut self.ended);
+        }
+        Ok(())
     }
 
     /// Tells the server that there is something for it.
@@ -223,15 +234,7 @@ impl Queue for SessionQueue {
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        if self.in_flight() == self.depth() {
-            return Err(QueueError::Full);
-        }
-        if self.over {
-            self.ended.push(Completion { token: request.token, result: Err(ENDED) });
-        } else {
-            self.transfers.begin(request, &mut self.ended);
-        }
-        Ok(())
+        self.push_of(0, request)
     }
 
     fn submit(&mut self) -> io::Result<()> {

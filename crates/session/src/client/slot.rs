@@ -66,6 +66,8 @@ impl Iterator for Parts<'_> {
 pub(super) struct Slot {
     pub(super) busy: bool,
     pub(super) token: u64,
+    /// Which memory its segments lie in.
+    pub(super) memory: usize,
     pub(super) work: Work,
     pub(super) offset_bytes: u64,
     pub(super) length_bytes: u64,
@@ -99,6 +101,7 @@ impl Slot {
         Self {
             busy: false,
             token: 0,
+            memory: 0,
             work: Work::Flush,
             offset_bytes: 0,
             length_bytes: 0,
@@ -112,8 +115,8 @@ impl Slot {
         }
     }
 
-    /// Takes a request. `flush` says whether the server has anything to flush.
-    pub(super) fn begin(&mut self, request: &Request<'_>, work: Work, flush: bool) {
+    /// Takes a request whose segments lie in `memory`. `flush` says whether the server has anything to flush.
+    pub(super) fn begin(&mut self, memory: usize, request: &Request<'_>, work: Work, flush: bool) {
         self.segments.clear();
         if matches!(work, Work::Read | Work::Write) {
             self.segments.extend_from_slice(request.segments);
@@ -122,6 +125,7 @@ impl Slot {
         *self = Self {
             busy: true,
             token: request.token,
+            memory,
             work,
             offset_bytes: request.offset_bytes,
             length_bytes: request.length_bytes(),

@@ -18,16 +18,23 @@ pub(super) struct RegionView {
     pub(super) address: Option<u64>,
 }
 
+/// Memory that requests' segments lie in.
+#[derive(Debug)]
+struct RequestMemory {
+    memory: MemoryMap,
+    regions: Box<[RegionView]>,
+    /// Whether data go through the I/O buffer.
+    copies: bool,
+}
+
 /// Requests in flight. Does nothing by itself: its owner decides when the server is notified, and when to look.
 #[derive(Debug)]
 pub(super) struct Transfers {
     pub(super) ring: Ring,
     pub(super) geometry: Geometry,
     limits: Limits,
-    memory: MemoryMap,
-    regions: Box<[RegionView]>,
-    /// Whether data go through the I/O buffer.
-    copies: bool,
+    /// One for each whose requests these are; `None` where nobody's are at the moment.
+    memories: Vec<Option<RequestMemory>>,
     slots: Box<[Slot]>,
     free_slots: Vec<u16>,
     pieces: Box<[Piece]>,
@@ -49,22 +56,14 @@ struct Plan {
 }
 
 impl Transfers {
-    pub(super) fn new(
-        ring: Ring,
-        depth: usize,
-        memory: &MemoryMap,
-        regions: Box<[RegionView]>,
-        geometry: Geometry,
-        limits: Limits,
-    ) -> Self {
+    /// None, of nobody's memory yet.
+    pub(super) fn new(ring: Ring, depth: usize, geometry: Geometry, limits: Limits) -> Self {
         let shape = *ring.shape();
         Self {
-            copies: regions.iter().any(|region| region.address.is_none()),
             ring,
             geometry,
             limits,
-            memory: memory.clone(),
-            regions,
+            memories: Vec::new(),
             slots: (0..depth).map(|_| Slot::new()).collect(),
             free_slots: (0..depth as u16).rev().collect(),
             pieces: vec![Piece::FREE; shape.size.into()].into(),
@@ -73,6 +72,36 @@ impl Transfers {
             backlog: VecDeque::with_capacity(depth),
             buffers: Vec::with_capacity(shape.segments_max + FRAME_DESCRIPTORS + 1),
             next_sequence: 0,
+        }
+    }
+
+    /// Takes memory in that requests' segments lie in from now on. The server finds its regions at `addresses`, if it
+    /// maps them. What it is called here.
+    pub(super) fn add_memory(&mut self, memory: &MemoryMap, addresses: Option<&[u64]>) -> usize {
+        let regions = memory.regions().enumerate().map(|(index, (_, length_bytes))| {
+            let address = addresses.and_then(|addresses| addresses.get(index).copied());
+            RegionView { length_bytes, address }
+        });
+        let regions: Box<[_]> = regions.collect();
+        let copies = regions.iter().any(|region| region.address.is_none());
+        let index = self.memories.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.memories.push(None);
+            self.memories.len() - 1
+        });
+        self.memories[index] = Some(RequestMemory { memory: memory.clone(), regions, copies });
+        index
+    }
+
+    /// Forgets memory of which no request is in flight.
+    pub(super) fn remove_memory(&mut self, index: usize) {
+        self.memories[index] = None;
+    }
+
+    /// Nobody waits for the requests of this memory any more, and it is not touched: they end when the server is done
+    /// with what it has of them, or gone.
+    pub(super) fn abandon(&mut self, memory: usize) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.busy && slot.memory == memory) {
+            slot.result = Err(RequestError::Os(libc::ECANCELED));
         }
     }
 
@@ -85,12 +114,12 @@ impl Transfers {
         self.slots.len() - self.free_slots.len()
     }
 
-    /// Takes a request, which ends at once if it is wrong in itself or there is nothing to do.
-    pub(super) fn begin(&mut self, request: &Request<'_>, ended: &mut Vec<Completion>) {
-        let result = match self.judge(request) {
+    /// Takes a request of one of the memories, which ends at once if it is wrong in itself or there is nothing to do.
+    pub(super) fn begin(&mut self, memory: usize, request: &Request<'_>, ended: &mut Vec<Completion>) {
+        let result = match self.judge(memory, request) {
             Ok(Some(work)) => match self.free_slots.pop() {
                 Some(index) => {
-                    self.slots[usize::from(index)].begin(request, work, self.limits.flush);
+                    self.slots[usize::from(index)].begin(memory, request, work, self.limits.flush);
                     self.queue(index);
                     if self.backlog.len() == 1 {
                         self.pump(ended);
@@ -106,7 +135,7 @@ impl Transfers {
     }
 
     /// What the server is to do for a request; `None` when nothing.
-    fn judge(&self, request: &Request<'_>) -> Result<Option<Work>, RequestError> {
+    fn judge(&self, memory: usize, request: &Request<'_>) -> Result<Option<Work>, RequestError> {
         self.geometry.check(request)?;
         let work = match request.operation {
             Operation::Read => Work::Read,
@@ -120,8 +149,9 @@ impl Transfers {
             }
         };
         if matches!(work, Work::Read | Work::Write) {
+            let regions = self.memory(memory).map_or(&[][..], |memory| &memory.regions);
             let inside = request.segments.iter().all(|segment| {
-                let region = self.regions.get(segment.region as usize);
+                let region = regions.get(segment.region as usize);
                 let end = segment.offset_bytes.checked_add(u64::from(segment.length_bytes));
                 region.zip(end).is_some_and(|(region, end)| end <= region.length_bytes)
             });
@@ -132,6 +162,10 @@ impl Transfers {
         // As the server would say it.
         self.geometry.check_alignment(request).map_err(|_| RequestError::Os(libc::EINVAL))?;
         Ok((request.length_bytes() > 0).then_some(work))
+    }
+
+    fn memory(&self, index: usize) -> Option<&RequestMemory> {
+        self.memories.get(index)?.as_ref()
     }
 
     fn queue(&mut self, index: u16) {
@@ -224,8 +258,9 @@ impl Transfers {
                 let (segments, bytes) = parts
                     .take(segments_max)
                     .fold((0, 0), |(count, bytes), part| (count + 1, bytes + u64::from(part.length_bytes)));
+                let copies = self.memory(slot.memory).is_none_or(|memory| memory.copies);
                 match whole(bytes) {
-                    length_bytes if length_bytes > 0 && !self.copies => Plan { length_bytes, segments, copied: false },
+                    length_bytes if length_bytes > 0 && !copies => Plan { length_bytes, segments, copied: false },
                     // Also where as many segments as the server takes are less than a block.
                     _ => {
                         let length_bytes = whole(room.min(self.copied_bytes_max()));
@@ -302,9 +337,10 @@ impl Transfers {
 
     fn push_segments(&mut self, piece: &Piece) {
         let slot = &self.slots[usize::from(piece.slot)];
+        let Some(memory) = self.memories.get(slot.memory).and_then(Option::as_ref) else { return };
         let writable = piece.work == Work::Read;
         for part in Parts::new(&slot.segments, piece.cursor, piece.length_bytes, self.limits.segment_bytes_max) {
-            let region = self.regions[part.region as usize].address.unwrap_or_default();
+            let region = memory.regions[part.region as usize].address.unwrap_or_default();
             self.buffers.push(Buffer { address: region + part.offset_bytes, length: part.length_bytes, writable });
         }
     }
@@ -313,9 +349,10 @@ impl Transfers {
     fn copy(&self, piece: &Piece) {
         let Some(buffer) = piece.buffer else { return };
         let slot = &self.slots[usize::from(piece.slot)];
+        let Some(memory) = self.memory(slot.memory) else { return };
         let mut offset_bytes = buffer.offset_bytes;
         for part in Parts::new(&slot.segments, piece.cursor, piece.length_bytes, u32::MAX) {
-            let inside = self.ring.buffer(offset_bytes, part.length_bytes).zip(self.memory.slice(part));
+            let inside = self.ring.buffer(offset_bytes, part.length_bytes).zip(memory.memory.slice(part));
             // Both were judged when the request came.
             if let Some((buffer, memory)) = inside {
                 match piece.work {
@@ -337,8 +374,9 @@ impl Transfers {
                 // Whatever else it says, it did not do it.
                 _ => Err(RequestError::Os(libc::EIO)),
             };
-            if result.is_ok() && self.pieces[usize::from(index)].work == Work::Read {
-                self.copy(&self.pieces[usize::from(index)]);
+            let piece = &self.pieces[usize::from(index)];
+            if result.is_ok() && piece.work == Work::Read && self.slots[usize::from(piece.slot)].result.is_ok() {
+                self.copy(piece);
             }
             let slot = self.release(index, result);
             self.settle(slot, ended);
@@ -374,7 +412,7 @@ impl Transfers {
     }
 
     /// Goes on with another, empty ring of the same shape: asks everything again that was not answered, in the order in
-    /// which it was asked first.
+    /// which it was asked first, but what is part of a request that failed.
     pub(super) fn replace_ring(&mut self, ring: Ring, ended: &mut Vec<Completion>) {
         self.ring = ring;
         let mut order: Vec<(u64, u16)> = self
@@ -386,7 +424,8 @@ impl Transfers {
             .collect();
         order.sort_unstable();
         for (_, index) in order {
-            if !self.place(index) {
+            let has_failed = self.slots[usize::from(self.pieces[usize::from(index)].slot)].result.is_err();
+            if has_failed || !self.place(index) {
                 let slot = self.release(index, Err(RequestError::Os(libc::EIO)));
                 self.settle(slot, ended);
             }

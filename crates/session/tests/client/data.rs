@@ -1,6 +1,6 @@
 //! Data, through qemu-storage-daemon, compared with the image.
 
-use crate::rig::{Client, REGION_BYTES, Random, Rig, WRITE, both_ways, pattern};
+use crate::rig::{Client, REGION_BYTES, Random, Rig, WRITE, all_ways, pattern};
 use blockyard_block::{
     Completion, Disk, Extent, ExtentKind, MemoryMap, Operation, QueueError, Request, RequestError, Segment,
 };
@@ -25,7 +25,7 @@ fn the_disk_is_what_is_served() {
 
 #[test]
 fn what_is_written_is_in_the_image_and_read_back() {
-    for options in both_ways() {
+    for options in all_ways() {
         let rig = Rig::new(&vec![0; 16 << 20], 1, &options);
         let mut client = Client::new(&rig.disk, 4);
         let contents = pattern(6 << 20, 1);
@@ -58,7 +58,7 @@ fn memory_of_this_process_alone_is_read_into_and_written_from() {
 
 #[test]
 fn segments_of_any_length_make_up_a_request() {
-    for options in both_ways() {
+    for options in all_ways() {
         let contents = pattern(1 << 20, 2);
         let rig = Rig::new(&contents, 1, &options);
         let mut client = Client::new(&rig.disk, 4);
@@ -145,7 +145,7 @@ fn requests_that_are_wrong_end_with_their_error_and_harm_no_other() {
 fn many_requests_in_flight_on_several_queues_do_what_a_vector_does() {
     const DISK: usize = 24 << 20;
     const QUEUES: usize = 3;
-    for (round, options) in both_ways().into_iter().enumerate() {
+    for (round, options) in all_ways().into_iter().enumerate() {
         let rig = Rig::new(&vec![0; DISK], QUEUES as u16, &options);
         let shares = std::thread::scope(|scope| {
             let disk = &rig.disk;
@@ -258,8 +258,8 @@ fn is_readable(fd: impl AsFd) -> bool {
 #[test]
 fn the_completion_event_wakes_an_owner_that_polls_it() {
     let contents = pattern(1 << 20, 7);
-    let rig = Rig::new(&contents, 1, &SessionOptions::default());
-    for taken_once in [false, true] {
+    for (shares_queues, taken_once) in [(false, false), (false, true), (true, false), (true, true)] {
+        let rig = Rig::new(&contents, 1, &SessionOptions { shares_queues, ..SessionOptions::default() });
         let mut client = Client::new(&rig.disk, 64);
         let held = taken_once.then(|| client.queue.completion_event().unwrap().try_clone_to_owned().unwrap());
         for round in 0..300_u64 {

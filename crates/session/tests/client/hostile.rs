@@ -536,11 +536,17 @@ fn fuzz_a_hostile_server_neither_hangs_nor_confuses_the_client() {
         script.on_request =
             Box::new(move |count| deeds.get(count).map_or(Use::Properly, |&(kind, value)| deed(kind, value)));
         let patience = Duration::from_millis(5);
-        let options = SessionOptions { patience, io_buffer_bytes: Some(64 << 10), ..options() };
+        let shares_queues = config[1] % 2 == 1;
+        let options = SessionOptions { patience, shares_queues, io_buffer_bytes: Some(64 << 10), ..options() };
         let start = Instant::now();
         let (disk, server, _) = try_connect(script, &options);
         if let Ok(disk) = disk {
-            talk(&disk, BLOCK);
+            std::thread::scope(|scope| {
+                if shares_queues {
+                    scope.spawn(|| talk(&disk, BLOCK));
+                }
+                talk(&disk, BLOCK);
+            });
         }
         assert!(start.elapsed() < LONG, "it took {:?}", start.elapsed());
         server.join().unwrap();

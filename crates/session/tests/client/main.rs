@@ -7,4 +7,5 @@ mod restart;
 mod rig;
 mod scripted;
 mod server;
+mod sharing;
 mod verify;

@@ -1,7 +1,7 @@
 //! The session client against the session server.
 
 use crate::data::random_requests;
-use crate::rig::{Client, both_ways};
+use crate::rig::{Client, all_ways};
 use crate::verify::verify;
 use blockyard_block::{Disk, MemoryDisk, Operation};
 use blockyard_session::client::{SessionDisk, SessionOptions};
@@ -26,7 +26,7 @@ fn read_all(disk: &dyn Disk, length: usize) -> Vec<u8> {
 
 #[test]
 fn many_requests_on_several_queues_do_what_a_vector_does() {
-    for options in both_ways() {
+    for options in all_ways() {
         let memory = Arc::new(MemoryDisk::new(3 * SHARE as u64, 512).unwrap());
         let server = Server::start(&ServerOptions { threads: 2, ..ServerOptions::default() }).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();

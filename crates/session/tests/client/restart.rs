@@ -14,12 +14,18 @@ const AT_ONCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn requests_survive_a_server_that_is_killed() {
-    survive_restarts(&QemuStorageDaemon, 2, 12, None);
+    survive_restarts(&QemuStorageDaemon, 2, 2, 12, None);
 }
 
 #[test]
 fn copied_requests_survive_a_server_that_is_killed() {
-    survive_restarts(&QemuStorageDaemon, 1, 8, Some(64 << 10));
+    survive_restarts(&QemuStorageDaemon, 1, 1, 8, Some(64 << 10));
+}
+
+#[test]
+fn requests_of_queues_that_share_virtqueues_survive_a_server_that_is_killed() {
+    survive_restarts(&QemuStorageDaemon, 4, 1, 8, None);
+    survive_restarts(&QemuStorageDaemon, 4, 2, 4, Some(64 << 10));
 }
 
 #[test]

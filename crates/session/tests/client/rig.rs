@@ -131,7 +131,10 @@ impl Rig {
     }
 }
 
-/// Memory that the server maps, and none of it.
-pub(crate) fn both_ways() -> [SessionOptions; 2] {
-    [SessionOptions::default(), SessionOptions { io_buffer_bytes: Some(128 << 10), ..SessionOptions::default() }]
+/// Memory that the server maps, and none of it, and a virtqueue that may be shared.
+pub(crate) fn all_ways() -> [SessionOptions; 3] {
+    let mapped = SessionOptions::default();
+    let copied = SessionOptions { io_buffer_bytes: Some(128 << 10), ..mapped.clone() };
+    let shared = SessionOptions { shares_queues: true, ..mapped.clone() };
+    [mapped, copied, shared]
 }

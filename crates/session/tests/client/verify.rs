@@ -7,21 +7,28 @@ use blockyard_session::client::{SessionDisk, SessionOptions};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Kills the server `restarts` times, each after some more requests of writers that verify, and starts it again.
-pub(crate) fn survive_restarts(server: &dyn Server, queues: u16, restarts: u32, io_buffer_bytes: Option<u64>) {
+/// Kills the server `restarts` times, each after some more requests of writers that verify, and starts it again. The
+/// writers share its virtqueues where there are fewer.
+pub(crate) fn survive_restarts(
+    server: &dyn Server,
+    writers: usize,
+    queues: u16,
+    restarts: u32,
+    io_buffer_bytes: Option<u64>,
+) {
     const SHARE: usize = 2 << 20;
     let directory = tempfile::tempdir().unwrap();
     let (image, socket) = (directory.path().join("disk.img"), directory.path().join("disk.sock"));
-    std::fs::write(&image, vec![0; SHARE * usize::from(queues)]).unwrap();
+    std::fs::write(&image, vec![0; SHARE * writers]).unwrap();
     let mut running = Running::start(server, &image, &socket, queues);
-    let options = SessionOptions { reconnect: Duration::from_secs(30), io_buffer_bytes, ..SessionOptions::default() };
+    let (reconnect, shares_queues) = (Duration::from_secs(30), writers > usize::from(queues));
+    let options = SessionOptions { reconnect, io_buffer_bytes, shares_queues, ..SessionOptions::default() };
     let disk = running.connect(&options);
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let models = std::thread::scope(|scope| {
         let (disk, stop, done) = (&disk, &stop, &done);
-        let writers: Vec<_> = (0..usize::from(queues))
-            .map(|index| scope.spawn(move || verify(disk, index * SHARE, SHARE, stop, done)))
-            .collect();
+        let writers: Vec<_> =
+            (0..writers).map(|index| scope.spawn(move || verify(disk, index * SHARE, SHARE, stop, done))).collect();
         let mut random = Random(restarts.into());
         for _ in 0..restarts {
             let wanted = done.load(Ordering::Relaxed) + 20 + random.below(300);
