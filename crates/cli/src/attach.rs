@@ -11,7 +11,7 @@ use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_command_line::verdict::{EndsWith, Verdict};
 use blockyard_command_line::{disk, signals, terminal};
 use blockyard_confinement::raise_descriptor_limit;
-use blockyard_session::open::open_disk;
+use blockyard_session::open::{OpenOptions, open_disk};
 use clap::{Args, ValueEnum};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -109,7 +109,8 @@ pub fn run(args: &AttachArgs) -> Result<()> {
         status: if matches!(error, blockyard_attach::ProgramError::Missing(_)) { MISSING } else { NOT_EXECUTABLE },
         error: error.into(),
     })?;
-    let opening = disk::to_write(&args.allow_dir);
+    // Each process has queues of its own.
+    let opening = OpenOptions { shares_queues: true, ..disk::to_write(&args.allow_dir) };
     let mut attached = Vec::new();
     for pair in args.disks.chunks_exact(2) {
         let text = pair[0].to_str().ok_or_else(|| UsageError(format!("{} is no UTF-8", shown(&*pair[0]))))?;

@@ -2,6 +2,8 @@
 
 #[path = "server/mod.rs"]
 mod server;
+#[path = "attach/sessions.rs"]
+mod sessions;
 mod support;
 
 use server::Server;
@@ -211,19 +213,6 @@ fn a_program_that_is_linked_to_the_library_has_queues() {
     let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
     let session = format!("session:{}", socket.display());
     on(Command::new(&program).args(&words(session.as_ref())[1..]));
-    server.stop();
-}
-
-/// A server has so many queues, and each process takes one.
-#[test]
-fn a_process_for_which_a_session_has_no_queue_is_told_of() {
-    let yard = Yard::new();
-    let (image, socket) = (yard.random("disk.img", 1 << 20, 1), yard.path("socket"));
-    let served = [image.as_os_str(), "--socket".as_ref(), socket.as_os_str(), "--queues".as_ref(), "1".as_ref()];
-    let server = Server::start(&served, &socket);
-    let script = format!("exec 5<{NAME}; dd if={NAME} count=1 <&5; dd if={NAME} count=1");
-    run(&mut on_disk(format!("session:{}", socket.display()), ["sh", "-c", &script]))
-        .failed(1, &["Input/output error", "a process could not have it", "--queues"]);
     server.stop();
 }
 
@@ -949,23 +938,6 @@ fn fio_verifies_what_several_processes_write() {
         let several = ["--offset_increment=2m", "--numjobs=4", "--fsync=64"];
         run(&mut on_disk(&disk, words.into_iter().chain(several).chain(engine))).succeeded();
     }
-}
-
-#[test]
-fn a_disk_that_another_process_serves_is_one_too() {
-    let yard = Yard::new();
-    let (disk, socket) = (yard.random("disk.img", BYTES, 8), yard.path("vm.sock"));
-    let _server = Server::start(&["--socket".as_ref(), socket.as_ref(), disk.as_ref()], &socket);
-    let session = format!("session:{}", socket.display());
-    let output = on_disk(&session, ["cat", NAME]).output().unwrap();
-    assert!(output.status.success() && output.stdout == fs::read(&disk).unwrap());
-    // By hand, without anybody between.
-    let library = yard.path("library.so");
-    fs::write(&library, blockyard().args(["attach", "--print-library"]).output().unwrap().stdout).unwrap();
-    let mut command = Command::new("cat");
-    command.arg(NAME).env("LD_PRELOAD", &library).env("BLOCKYARD_ATTACH", format!("{session}={NAME}"));
-    let output = command.output().unwrap();
-    assert!(output.status.success() && output.stdout == fs::read(&disk).unwrap());
 }
 
 #[test]
