@@ -51,7 +51,7 @@ fn processes_share_a_virtqueue_where_a_server_has_no_more() {
         let server = Server::spawn(&mut serve(&disk, &socket), &socket);
         let session = format!("session:{}", socket.display());
         let words = ["fio", "--name=x", "--filename=/disk", "--rw=randwrite", "--bs=4k", "--size=1m", "--numjobs=6"];
-        let more = ["--offset_increment=1m", "--fsync=64", "--verify=crc32c", "--verify_state_save=0"];
+        let more = ["--offset_increment=1m", "--verify=crc32c", "--verify_state_save=0"];
         for engine in [&["--ioengine=psync"][..], &["--ioengine=posixaio", "--iodepth=32"]] {
             run(&mut on_disk(&session, words.iter().chain(&more).chain(engine))).succeeded();
         }
