@@ -234,8 +234,26 @@ impl BlockMapDisk {
     ///
     /// # Errors
     /// When the map cannot be read.
-    pub fn check(&self, say: &mut dyn FnMut(&str)) -> io::Result<CheckReport> {
+    pub fn check(&self, say: &mut dyn FnMut(&str)) -> Result<CheckReport, ImageError> {
         self.worker.image().check(say)
+    }
+
+    /// Whether its compressed blocks become whole ones, all of which are decompressed: how many do not, of which `say`
+    /// hears. `report` is what [`BlockMapDisk::check`] has found: where maps are not in order, nothing is tried.
+    /// `goes_on` hears how many bytes are tried, of how many, and says whether to go on.
+    ///
+    /// # Errors
+    /// When the image cannot be read, or it was told not to go on.
+    pub fn try_compressed(
+        &self,
+        report: &CheckReport,
+        say: &mut dyn FnMut(&str),
+        goes_on: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<u64, ImageError> {
+        match report.compressed_clusters {
+            blocks if blocks > 0 && report.corruptions == 0 => self.worker.image().try_compressed(blocks, say, goes_on),
+            _ => Ok(0),
+        }
     }
 
     /// Does what the log of an image holds, whose writer has not closed it: where it belongs, on stable storage, and

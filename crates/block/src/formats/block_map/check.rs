@@ -3,8 +3,8 @@
 use super::image::{Image, PackedBlock};
 use super::layer::{Layer, Meaning, SliceBuffer};
 use super::unpacker::Unpacker;
-use crate::formats::CheckReport;
-use crate::formats::readers::{PackedImage, try_blocks};
+use crate::formats::readers::{GoesOn, PackedImage, Take, try_blocks};
+use crate::formats::{CheckReport, ImageError};
 use std::io;
 
 /// Blocks of which it is checked whether two are one, at most: 32 MiB of their places.
@@ -13,39 +13,66 @@ const CHECKED_BLOCKS_MAX: usize = 4 << 20;
 /// Lines about such blocks, at most; all are counted.
 const DOUBLES_SAID_MAX: u64 = 20;
 
-/// Looks at every entry of these layers of an image, each with its number and where its disk begins in the image's. If
-/// all are in order, tries whether what is compressed becomes whole.
-pub(super) fn check_layers(
-    image: &Image,
-    layers: &[(usize, u64, &Layer)],
-    say: &mut dyn FnMut(&str),
-) -> io::Result<CheckReport> {
+/// Layers of an image, each with its number and where its disk begins in the image's.
+type Layers<'a> = [(usize, u64, &'a Layer)];
+
+/// Looks at every entry of these layers.
+pub(super) fn check_layers(layers: &Layers<'_>, say: &mut dyn FnMut(&str)) -> Result<CheckReport, ImageError> {
     let mut report = CheckReport::default();
     for &(_, start_bytes, layer) in layers {
-        check_layer(layer, start_bytes, &mut report, say)?;
-    }
-    if report.corruptions == 0 && report.compressed_clusters > 0 {
-        let find = |take: &mut dyn FnMut(PackedBlock)| {
-            layers.iter().try_for_each(|&(number, _, layer)| find_compressed(number, layer, take))
-        };
-        let unpack = |block, unpacker: &mut Unpacker| image.unpacked(block, unpacker).map(drop);
-        report.corruptions = try_blocks(unpack, find, say)?;
+        check_layer(layer, start_bytes, &mut report, say).map_err(|error| failed(layer, error))?;
     }
     Ok(report)
 }
 
-fn find_compressed(number: usize, layer: &Layer, take: &mut dyn FnMut(PackedBlock)) -> io::Result<()> {
+/// Tries whether the compressed blocks of these layers, which are in order and have so many of them, become whole.
+pub(super) fn try_compressed(
+    image: &Image,
+    layers: &Layers<'_>,
+    blocks: u64,
+    say: &mut dyn FnMut(&str),
+    goes_on: GoesOn<'_>,
+) -> Result<u64, ImageError> {
+    let Some(&(_, _, first)) = layers.first() else { return Ok(0) };
+    let named = |layer, error: io::Error| io::Error::new(error.kind(), failed(layer, error));
+    let find = |take: Take<'_, PackedBlock>| {
+        let mut all = layers.iter();
+        all.try_for_each(|&(number, _, layer)| {
+            find_compressed(number, layer, take).map_err(|error| named(layer, error))
+        })
+    };
+    let unpack = |block: PackedBlock, unpacker: &mut Unpacker| {
+        let unpacked = image.unpacked(block, unpacker).map(drop);
+        unpacked.map_err(|error| named(image.layer(block.layer).unwrap_or(first), error))
+    };
+    // Those of other files may have another size: what is shown is no more than about right.
+    let block_bytes = first.shape.block_bytes;
+    let of_disk = (block_bytes, blocks.saturating_mul(block_bytes));
+    try_blocks(unpack, find, of_disk, say, goes_on).map_err(|error| failed(first, error))
+}
+
+/// What of a layer cannot be read, by its file's name.
+fn failed(layer: &Layer, error: io::Error) -> ImageError {
+    // What is damaged names the file.
+    error.downcast().unwrap_or_else(|source| {
+        let path = layer.file.path().to_owned();
+        ImageError::System { action: "check", path, source }
+    })
+}
+
+fn find_compressed(number: usize, layer: &Layer, take: Take<'_, PackedBlock>) -> io::Result<()> {
     let (block_bytes, size_bytes) = (layer.shape.block_bytes, layer.shape.size_bytes);
-    each_entry(layer, |block, meaning| {
-        if let Meaning::Compressed { offset_bytes } = meaning {
+    each_entry(layer, |block, meaning| match meaning {
+        Meaning::Compressed { offset_bytes } => {
             let length_bytes = block_bytes.min(size_bytes.saturating_sub(block * block_bytes));
-            take(PackedBlock { layer: number, offset_bytes, length_bytes });
+            take(Some(PackedBlock { layer: number, offset_bytes, length_bytes }))
         }
+        _ => Ok(()),
     })
 }
 
 /// Goes through all entries of a map that has them: each one's block, and what it says.
-fn each_entry(layer: &Layer, mut see: impl FnMut(u64, Meaning)) -> io::Result<()> {
+fn each_entry(layer: &Layer, mut see: impl FnMut(u64, Meaning) -> io::Result<()>) -> io::Result<()> {
     let (mut buffer, mut slice) = (SliceBuffer::new(), 0);
     while slice < layer.slices() {
         let Some(meanings) = layer.meanings(slice, &mut buffer)? else {
@@ -53,7 +80,7 @@ fn each_entry(layer: &Layer, mut see: impl FnMut(u64, Meaning)) -> io::Result<()
             continue;
         };
         slice += 1;
-        meanings.for_each(|(block, meaning)| see(block, meaning));
+        { meanings }.try_for_each(|(block, meaning)| see(block, meaning))?;
     }
     Ok(())
 }
@@ -77,9 +104,9 @@ fn check_layer(layer: &Layer, start_bytes: u64, report: &mut CheckReport, say: &
             Meaning::Damaged(problem) => {
                 report.corruptions += 1;
                 say(&format!("ERROR block {}: {problem}", start_bytes / block_bytes + block));
-                return;
+                return Ok(());
             }
-            Meaning::Zeros | Meaning::Nothing => return,
+            Meaning::Zeros | Meaning::Nothing => return Ok(()),
         };
         report.allocated_clusters += 1;
         present += 1;
@@ -89,6 +116,7 @@ fn check_layer(layer: &Layer, start_bytes: u64, report: &mut CheckReport, say: &
         last = Some(offset_bytes);
         let end_bytes = offset_bytes.saturating_add(length_bytes).min(layer.end_bytes());
         report.image_end_bytes = report.image_end_bytes.max(end_bytes);
+        Ok(())
     })?;
     report.corruptions += layer.map.check_copies(&layer.file, say)?;
     starts.sort_unstable();

@@ -2,11 +2,12 @@
 
 mod extents;
 
-use super::check::check_layers;
+use super::check;
 use super::layer::{Layer, Own, SliceBuffer};
 use super::level::{Level, Piece, Storage};
-use crate::formats::CheckReport;
 use crate::formats::l2_cache::{L2Cache, SliceKey};
+use crate::formats::readers::GoesOn;
+use crate::formats::{CheckReport, ImageError};
 use crate::{Disk, ExtentKind, Geometry};
 use std::io;
 use std::ops::Range;
@@ -475,9 +476,22 @@ impl Image {
     }
 
     /// Looks at every entry of the top image's maps, as [`super::BlockMapDisk::check`] says.
-    pub(super) fn check(&self, say: &mut dyn FnMut(&str)) -> io::Result<CheckReport> {
-        let layers = self.levels.first().into_iter().flat_map(|top| top.layers(&self.layers)).collect::<Vec<_>>();
-        check_layers(self, &layers, say)
+    pub(super) fn check(&self, say: &mut dyn FnMut(&str)) -> Result<CheckReport, ImageError> {
+        check::check_layers(&self.own_layers(), say)
+    }
+
+    /// Tries so many compressed blocks of the top image, as [`super::BlockMapDisk::try_compressed`] says.
+    pub(super) fn try_compressed(
+        &self,
+        blocks: u64,
+        say: &mut dyn FnMut(&str),
+        goes_on: GoesOn<'_>,
+    ) -> Result<u64, ImageError> {
+        check::try_compressed(self, &self.own_layers(), blocks, say, goes_on)
+    }
+
+    fn own_layers(&self) -> Vec<(usize, u64, &Layer)> {
+        self.levels.first().into_iter().flat_map(|top| top.layers(&self.layers)).collect()
     }
 }
 

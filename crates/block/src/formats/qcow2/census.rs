@@ -88,8 +88,8 @@ pub(super) struct Census<'a> {
     pub(super) is_incomplete: bool,
     /// Refcounts have no place, or one that cannot be.
     pub(super) lacks_refcounts: bool,
-    /// The disk or a snapshot has compressed clusters.
-    pub(super) has_compressed: bool,
+    /// Entries for compressed clusters, those of tables that snapshots alone have too.
+    pub(super) compressed_entries: u64,
 }
 
 impl<'a> Census<'a> {
@@ -114,7 +114,7 @@ impl<'a> Census<'a> {
             report: CheckReport { total_clusters, ..CheckReport::default() },
             is_incomplete: false,
             lacks_refcounts: false,
-            has_compressed: false,
+            compressed_entries: 0,
         })
     }
 
@@ -347,7 +347,7 @@ impl<'a> Census<'a> {
         let is_active = users.active > 0;
         for reference in references::in_l2(self.file, self.header, table)? {
             let is_compressed = reference.part == Part::Compressed;
-            self.has_compressed |= is_compressed;
+            self.compressed_entries += u64::from(is_compressed);
             self.judge_cluster(&reference, table, users)?;
             if !reference.is_used() && reference.part != Part::External {
                 continue;

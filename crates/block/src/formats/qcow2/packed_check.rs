@@ -6,20 +6,27 @@ use super::header::Header;
 use super::image_file::ImageFile;
 use super::references::{self, Part, Reference};
 use super::snapshots;
-use crate::formats::readers::try_blocks;
+use crate::formats::readers::{GoesOn, Take, try_blocks};
 use std::collections::HashSet;
 use std::io;
 use std::iter::once;
 
-/// Tries all of them, the snapshots' too, each once; `say` hears of those that do not, and returned is how many. What
-/// else is wrong with the tables is the census's to say.
-pub(super) fn try_compressed(file: &ImageFile, header: &Header, say: &mut dyn FnMut(&str)) -> io::Result<u64> {
+/// Tries all of them, the snapshots' too, each once; `say` hears of those that do not, and returned is how many. So
+/// many `entries` are for them in tables, of which several may be for one. What else is wrong with the tables is the
+/// census's to say.
+pub(super) fn try_compressed(
+    file: &ImageFile,
+    header: &Header,
+    entries: u64,
+    say: &mut dyn FnMut(&str),
+    goes_on: GoesOn<'_>,
+) -> io::Result<u64> {
     let cluster_bytes = header.cluster_bytes() as usize;
     let unpack = |compressed, (decompressor, cluster): &mut (Decompressor, Vec<u8>)| {
         cluster.resize(cluster_bytes, 0);
         decompressor.decompress(file, header.is_zstd(), compressed, cluster)
     };
-    let find = |take: &mut dyn FnMut(Compressed)| {
+    let find = |take: Take<'_, Compressed>| {
         // Tables may say the same again and again.
         let (mut seen, mut tried) = (HashSet::new(), HashSet::new());
         let is_there = |reference: &Reference| reference.is_used() && file.has(reference.offset_bytes, 1);
@@ -32,13 +39,14 @@ pub(super) fn try_compressed(file: &ImageFile, header: &Header, say: &mut dyn Fn
                 for Reference { part, offset_bytes, length_bytes, .. } in
                     references::in_l2(file, header, table.offset_bytes)?.filter(is_there)
                 {
-                    if part == Part::Compressed && tried.insert(offset_bytes) {
-                        take(Compressed { offset_bytes, length_bytes });
+                    if part == Part::Compressed {
+                        let is_new = tried.insert(offset_bytes);
+                        take(is_new.then_some(Compressed { offset_bytes, length_bytes }))?;
                     }
                 }
             }
         }
         Ok(())
     };
-    try_blocks(unpack, find, say)
+    try_blocks(unpack, find, (header.cluster_bytes(), entries.saturating_mul(header.cluster_bytes())), say, goes_on)
 }

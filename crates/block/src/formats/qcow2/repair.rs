@@ -24,8 +24,8 @@ pub struct Qcow2Check {
     path: PathBuf,
     pub(super) file: ImageFile,
     header: Header,
-    /// What the last count of its tables has seen.
-    has_compressed: bool,
+    /// Entries for compressed clusters that the last count of its tables has seen.
+    compressed_entries: u64,
 }
 
 impl Qcow2Check {
@@ -51,7 +51,7 @@ impl Qcow2Check {
         let first = first.map_err(|source| ImageError::System { action: "read", path: path.clone(), source })?;
         let header = Header::parse_to_check(&first, file.length_bytes());
         let header = header.map_err(|problem| ImageError::Unusable { path: path.clone(), problem })?;
-        Ok(Self { path, file, header, has_compressed: false })
+        Ok(Self { path, file, header, compressed_entries: 0 })
     }
 
     /// Cuts off what lies behind all that is in use.
@@ -73,8 +73,8 @@ impl Qcow2Check {
                 }
             })?,
         };
-        let Counted { mut report, has_compressed, .. } = self.count(Repair::None, tell)?;
-        self.has_compressed = has_compressed;
+        let Counted { mut report, compressed_entries, .. } = self.count(Repair::None, tell)?;
+        self.compressed_entries = compressed_entries;
         if repair == Repair::All && report.corruptions == 0 {
             self.clear_marks().map_err(|error| self.failed("write to", error))?;
         }
@@ -85,15 +85,20 @@ impl Qcow2Check {
 
     /// Whether its compressed clusters become whole ones, all of which are decompressed: how many do not, of which
     /// `tell` hears. Only of an image whose tables [`Qcow2Check::run`] has found in order; else clusters need not be
-    /// what they say.
+    /// what they say. `goes_on` hears how many bytes are tried, of how many, and says whether to go on.
     ///
     /// # Errors
-    /// When the image cannot be read.
-    pub fn try_compressed(&self, tell: &mut dyn FnMut(&str)) -> Result<u64, ImageError> {
-        if !self.has_compressed {
+    /// When the image cannot be read, or it was told not to go on.
+    pub fn try_compressed(
+        &self,
+        tell: &mut dyn FnMut(&str),
+        goes_on: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<u64, ImageError> {
+        if self.compressed_entries == 0 {
             return Ok(0);
         }
-        try_compressed(&self.file, &self.header, tell).map_err(|error| self.failed("check", error))
+        try_compressed(&self.file, &self.header, self.compressed_entries, tell, goes_on)
+            .map_err(|error| self.failed("check", error))
     }
 
     fn repair(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
@@ -121,8 +126,8 @@ impl Qcow2Check {
     fn count(&self, repair: Repair, tell: Tell<'_>) -> Result<Counted, ImageError> {
         let mut census = self.census(repair, tell)?;
         census.take().map_err(|error| self.failed("check", error))?;
-        let Census { report, lacks_refcounts, has_compressed, .. } = census;
-        Ok(Counted { report, lacks_refcounts, has_compressed })
+        let Census { report, lacks_refcounts, compressed_entries, .. } = census;
+        Ok(Counted { report, lacks_refcounts, compressed_entries })
     }
 
     /// False when it cannot be known what is in use.
@@ -188,5 +193,5 @@ pub(super) fn table_fields(table: Table, cluster_bits: u32) -> Vec<u8> {
 struct Counted {
     report: CheckReport,
     lacks_refcounts: bool,
-    has_compressed: bool,
+    compressed_entries: u64,
 }

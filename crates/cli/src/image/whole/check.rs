@@ -4,11 +4,13 @@ use super::shut_in::shut_in;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
 use blockyard_block::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, BlockMapInfo, CheckReport, Disk, FileOptions, OpenedFile, Ova,
-    Qcow2Check, Repair, VmdkInfo, shown, size,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, BlockMapInfo, CheckReport, Disk, FileOptions, ImageError,
+    OpenedFile, Ova, Qcow2Check, Repair, VmdkInfo, shown, size,
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
+use blockyard_command_line::progress::LateLine;
+use blockyard_command_line::signals::EndSignals;
 use blockyard_command_line::terminal::{self, print};
 use blockyard_command_line::verdict::Verdict;
 use blockyard_session::open::{OpenOptions, open_disk, open_file};
@@ -25,9 +27,10 @@ use std::path::{Path, PathBuf};
 /// cannot be checked: a raw image is nothing but the disk. One cluster with two uses is damage here even where its
 /// refcount knows. Of a VMDK, it is checked that its files are there and long enough; of formats that are only read,
 /// that every entry of the table leads to where a block can be, and no two to one. Where all that is in order, what is
-/// compressed is decompressed, on all CPUs: what does not become whole is damage, which qemu-img does not see. With -r,
-/// what the log of a VHDX holds that was not closed is written to where it belongs. Of an OVA, it is checked that the
-/// digests of its manifest are those of its members, and its disks are.
+/// compressed is decompressed, on all CPUs: what does not become whole is damage, which qemu-img does not see; a bar on
+/// stderr says how far that is if it takes a while. With -r, what the log of a VHDX holds that was not closed is
+/// written to where it belongs. Of an OVA, it is checked that the digests of its manifest are those of its members,
+/// and its disks are.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Image: a file name.
@@ -142,6 +145,7 @@ fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, for
         lines.say("it was not closed: its log has to be replayed, which -r does");
     }
     let mut report = disk.check(&mut |line| lines.say(line))?;
+    report.corruptions += lines.trying(|say, goes_on| disk.try_compressed(&report, say, goes_on))?;
     // As qemu-img counts it.
     report.corruptions_fixed += u64::from(was_replayed);
     lines.end();
@@ -175,7 +179,8 @@ fn ova(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result
         }
     }
     for disk in disks {
-        let of_disk = disk.check(&mut |line| lines.say(line))?;
+        let mut of_disk = disk.check(&mut |line| lines.say(line))?;
+        of_disk.corruptions += lines.trying(|say, goes_on| disk.try_compressed(&of_disk, say, goes_on))?;
         report.corruptions += of_disk.corruptions;
         report.total_clusters += of_disk.total_clusters;
         report.allocated_clusters += of_disk.allocated_clusters;
@@ -203,6 +208,31 @@ impl<'a> Lines<'a> {
         }
     }
 
+    /// Lets `try_compressed` have what it says to and asks whether to go on: what takes longer than a moment is shown,
+    /// and a signal ends it. Not so before, as looking at tables takes no time, and ends by the signal itself.
+    fn trying(
+        &mut self,
+        try_compressed: impl FnOnce(&mut dyn FnMut(&str), &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, ImageError>,
+    ) -> Result<u64> {
+        let (signals, line) = (EndSignals::catch()?, LateLine::new());
+        let goes_on = &mut |done_bytes, length_bytes| {
+            if !self.args.quiet {
+                line.set_bytes(done_bytes, length_bytes, done_bytes);
+            }
+            signals.name().is_none()
+        };
+        let mut said = Vec::new();
+        let tried = try_compressed(&mut |line| said.push(line.to_owned()), goes_on);
+        line.clear();
+        if tried.is_err()
+            && let Some(signal) = signals.name()
+        {
+            bail!("stopped by {signal}");
+        }
+        said.iter().for_each(|line| self.say(line));
+        Ok(tried?)
+    }
+
     fn end(self) {
         if !self.args.quiet && self.count > LINES_MAX {
             terminal::tell(&format!("... and {} more lines", self.count - LINES_MAX));
@@ -221,7 +251,7 @@ fn qcow2(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Resu
     let mut lines = Lines::of(args);
     let mut report = check.run(repair, &mut |line| lines.say(line))?;
     if report.corruptions == 0 {
-        report.corruptions = check.try_compressed(&mut |line| lines.say(line))?;
+        report.corruptions = lines.trying(|say, goes_on| check.try_compressed(say, goes_on))?;
     }
     lines.end();
     Said { filename: file.path(), format: "qcow2", report }.tell(args)
