@@ -3,6 +3,7 @@
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 /// What an image has from the start.
@@ -20,12 +21,13 @@ pub enum Preallocation {
 }
 
 /// Reserves storage for a range of a file that was never written, as `preallocation` says.
-pub(super) fn reserve(file: &File, offset: u64, length: u64, preallocation: Preallocation) -> io::Result<()> {
+pub(super) fn reserve(file: impl AsFd, offset: u64, length: u64, preallocation: Preallocation) -> io::Result<()> {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     match preallocation {
         Preallocation::Off | Preallocation::Metadata => Ok(()),
         Preallocation::Falloc => Ok(fallocate(file, FallocateFlags::empty(), offset, length)?),
         Preallocation::Full => {
+            let file = File::from(file.as_fd().try_clone_to_owned()?);
             let pieces = (0..length).step_by(ZEROS.len());
             pieces
                 .map(|at| (at, (length - at).min(ZEROS.len() as u64) as usize))

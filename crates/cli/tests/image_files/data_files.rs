@@ -2,7 +2,7 @@
 
 use super::*;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 /// What both say of an image: `info`, and where everything lies.
 fn described(yard: &Yard, name: &str, data: &str) -> [serde_json::Value; 2] {
@@ -92,6 +92,40 @@ fn a_raw_data_file_stays_the_disk() {
     disk.resize(5 << 20, 0);
     assert!(fs::read(&raw).unwrap() == disk);
     qemu_img(&yard, "compare d.qcow2 -F raw d.raw");
+}
+
+/// As qemu-img has it, whether it is raw or not; and what is to have storage has it there.
+#[test]
+fn a_data_file_ends_with_its_disk_and_is_preallocated() {
+    let yard = Yard::new();
+    for number in 0..2 {
+        for (name, who) in [("ours", 0), ("theirs", 1)] {
+            let line = format!("create -q -f qcow2 -o data_file={name}{number}.data {name}{number}.qcow2 4M");
+            if who == 0 {
+                image(&yard, line.split(' ')).succeeded()
+            } else {
+                qemu_img(&yard, &line)
+            };
+        }
+        let names = ["ours", "theirs"].map(|name| format!("{name}{number}"));
+        let preallocation = ["falloc", "full"][number];
+        for (options, size) in [
+            ("", 8 << 20),
+            ("--shrink", 1_000_448),
+            (&*format!("--preallocation={preallocation}"), 3 << 20),
+            ("--preallocation=metadata", 5 << 20),
+        ] {
+            let line = |name: &str| format!("resize -q {options} {name}.qcow2 {size}").replace("  ", " ");
+            image(&yard, format!("{} --allow-dir .", line(&names[0])).split(' ')).succeeded();
+            qemu_img(&yard, &line(&names[1]));
+            let [ours, theirs] = names.each_ref().map(|name| yard.path(&format!("{name}.data")));
+            let lengths = [&ours, &theirs].map(|path| path.metadata().unwrap().len());
+            assert_eq!(lengths, [size, size], "{options}");
+            let has_storage = [&ours, &theirs].map(|path| allocated_bytes(path) >= 2 << 20);
+            assert_eq!(has_storage[0], has_storage[1], "{options}");
+            qemu_img(&yard, &format!("check -q {}.qcow2", names[0]));
+        }
+    }
 }
 
 #[test]
@@ -185,4 +219,40 @@ fn a_data_file_lies_beside_its_image_and_is_as_secret() {
     let mode = |name: &str| yard.path(name).metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("sub/a.qcow2"), mode("sub/a.data")), (0o600, 0o600));
     image(&yard, "convert -q sub/a.qcow2 b.img --allow-dir sub".split(' ')).succeeded();
+}
+
+/// By which name an image is opened decides, where that is a symbolic link, too: so it is with qemu-img, started there.
+#[test]
+fn names_in_images_start_from_the_directory_of_the_name() {
+    let yard = Yard::new();
+    for name in ["real", "link"] {
+        fs::create_dir(yard.path(name)).unwrap();
+    }
+    yard.random("link/base.img", MIB, 3);
+    for (name, make) in [
+        ("data.qcow2", "create -q -f qcow2 -o data_file=its.data NAME 1M"),
+        ("raw.qcow2", "convert -q -O qcow2 -o data_file=raw.data,data_file_raw=on link/base.img NAME"),
+        ("top.qcow2", "create -q -f qcow2 -b base.img -F raw NAME"),
+        ("flat.vmdk", "create -q -f vmdk -o subformat=monolithicFlat NAME 1M"),
+    ] {
+        let [real, link] = ["real", "link"].map(|directory| format!("{directory}/{name}"));
+        fs::write(yard.path(&real), "").unwrap();
+        symlink(format!("../{real}"), yard.path(&link)).unwrap();
+        let line = make.replace("NAME", &link);
+        match name.ends_with("vmdk") {
+            true => qemu_img(&yard, &line),
+            false => image(&yard, line.split(' ')).succeeded(),
+        };
+        assert!(yard.path(&link).is_symlink());
+        assert_eq!(fs::read_dir(yard.path("real")).unwrap().count(), 1, "{line}");
+        let compare = |name: &str| image(&yard, ["compare", "-q", "--allow-dir", ".", name, name]);
+        compare(&link).succeeded();
+        compare(&real).failed(2, &["No such file"]);
+        // Of a data file, it looks where it is started.
+        let by_qemu = |directory: &str| {
+            Command::new("qemu-img").current_dir(yard.path(directory)).args(["map", name]).output().unwrap()
+        };
+        assert_eq!(["link", "real"].map(|directory| by_qemu(directory).status.success()), [true, false], "{name}");
+        fs::remove_file(yard.path(&real)).unwrap();
+    }
 }

@@ -277,7 +277,7 @@ pub fn behind(image: &Path, backing: &Qcow2Backing) -> Result<DiskSpecification,
     DiskSpecification::of_file(named_from(image, &backing.name)).with_format_named(&backing.format)
 }
 
-/// Where a name in an image leads to: from the image's directory, as QEMU has it.
+/// Where a name in an image leads to: from the directory of the image's own name, as QEMU has it.
 pub fn named_from(image: &Path, name: &str) -> PathBuf {
     directory_of(image).join(name)
 }

@@ -99,31 +99,28 @@ pub(super) fn set_size(
     let opened = chain::open_in(image_file, path, &FileOptions::default(), allowed)?;
     let metadata = opened.into_metadata(path)?;
     let header = chain::read_header(file, path)?;
-    change(file, metadata, &header, size_bytes, preallocation).map_err(failed(path))
+    change(metadata, &header, size_bytes, preallocation).map_err(failed(path))
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> ImageError {
     |source| ImageError::System { action: "change the size of", path: path.to_owned(), source }
 }
 
-fn change(
-    file: &File,
-    mut metadata: Metadata,
-    header: &Header,
-    size_bytes: u64,
-    preallocation: Preallocation,
-) -> io::Result<()> {
+fn change(mut metadata: Metadata, header: &Header, size_bytes: u64, preallocation: Preallocation) -> io::Result<()> {
     let old_bytes = header.size_bytes;
-    let is_raw = header.data_file.is_some() && header.is_data_file_raw;
-    // A raw data file holds each byte of the disk, and ends with it.
+    // A data file ends with the disk. A raw one holds each byte of it, too.
+    let has_data_file = header.data_file.is_some();
     let preallocation = match preallocation {
-        Preallocation::Off if is_raw => Preallocation::Metadata,
+        Preallocation::Off if has_data_file && header.is_data_file_raw => Preallocation::Metadata,
         wanted => wanted,
     };
     if size_bytes > old_bytes {
+        if has_data_file {
+            metadata.data().reach(size_bytes)?;
+        }
         metadata.reach(size_bytes)?;
         if preallocation != Preallocation::Off {
-            preallocate(file, &mut metadata, old_bytes..size_bytes, preallocation)?;
+            preallocate(&mut metadata, old_bytes..size_bytes, preallocation)?;
         }
         write_size(&mut metadata, header, size_bytes)?;
     } else {
@@ -136,7 +133,7 @@ fn change(
     metadata.free(&gone)?;
     metadata.close()?;
     metadata.sync()?;
-    if is_raw && size_bytes < old_bytes {
+    if has_data_file && size_bytes < old_bytes {
         metadata.data().truncate(size_bytes)?;
         metadata.data().sync()?;
     }
@@ -153,12 +150,7 @@ fn write_size(metadata: &mut Metadata, header: &Header, size_bytes: u64) -> io::
 }
 
 /// Gives a place to all clusters of a range that have none.
-fn preallocate(
-    file: &File,
-    metadata: &mut Metadata,
-    range: Range<u64>,
-    preallocation: Preallocation,
-) -> io::Result<()> {
+fn preallocate(metadata: &mut Metadata, range: Range<u64>, preallocation: Preallocation) -> io::Result<()> {
     let layout = metadata.layout();
     let end = range.end.div_ceil(layout.cluster_bytes());
     let mut cluster = range.start.div_ceil(layout.cluster_bytes());
@@ -175,9 +167,7 @@ fn preallocate(
             metadata.data().write(&vec![0; (end_bytes - start) as usize], start)?;
             metadata.need_contents();
         }
-        if !layout.has_data_file {
-            reserve(file, start, length_bytes, preallocation)?;
-        }
+        reserve(&metadata.data().file, start, end_bytes - start, preallocation)?;
         metadata.data().reach(end_bytes)?;
         let place = Some(Place { offset_bytes: start, is_own: true });
         // Zeros in the file are none on an encrypted disk.

@@ -45,8 +45,8 @@ pub struct CreateArgs {
     /// subformat=dynamic|fixed; for vpc force_size=on (whole MiB, as Azure wants); for vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
-    /// Backing file, which shows where the image holds nothing. A name that is not absolute starts from the image's
-    /// directory.
+    /// Backing file, which shows where the image holds nothing. A name that is not absolute starts from the directory
+    /// of the image's name.
     #[arg(short, long, value_name = "FILE")]
     backing: Option<String>,
     /// Format of the backing file.

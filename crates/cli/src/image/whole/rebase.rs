@@ -28,8 +28,8 @@ pub struct RebaseArgs {
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
-    /// The new backing file; a name that is not absolute starts from the image's directory. An empty name: none, so
-    /// that the image depends on nothing.
+    /// The new backing file; a name that is not absolute starts from the directory of the image's name. An empty name:
+    /// none, so that the image depends on nothing.
     #[arg(short, long, value_name = "FILE")]
     backing: String,
     /// Format of the new backing file.
