@@ -103,14 +103,16 @@ impl HeaderPlace<'_> {
         let Some(header) = LuksHeader::parse(&bytes) else { return refused("has no header of LUKS 1") };
         let scheme = header.scheme().map_err(SlotError::Refused)?;
         self.check_places(&header, scheme)?;
-        let (_, volume_key) = unlock_slot(&header, key.passphrase()?, |bytes, at| self.read(bytes, at))?;
+        let (passphrase, read) = (key.passphrase()?, |bytes: &mut [u8], at| self.read(bytes, at));
         match change {
             LuksSlotChange::Activate { key, slot, time } => {
+                let (_, volume_key) = unlock_slot(&header, passphrase, read)?;
                 let index = empty_slot(&header, *slot)?;
                 self.activate(&header, scheme, index, &volume_key, key.passphrase()?, *time)
             }
             LuksSlotChange::Erase { slot, key, may_be_last } => {
-                let erased = self.erased_slots(&header, *slot, key.as_ref())?;
+                let old = key.as_ref().map(KeyFile::passphrase).transpose()?;
+                let erased = erased_slots(&header, passphrase, *slot, old, read)?;
                 let is_left = |(index, slot): (usize, &LuksSlot)| slot.is_active && !erased.contains(&index);
                 if !may_be_last && !header.slots.iter().enumerate().any(is_left) {
                     return refused(
@@ -162,34 +164,6 @@ impl HeaderPlace<'_> {
         Ok(self.file.sync()?)
     }
 
-    /// The slots that are to be emptied, all of which are active.
-    fn erased_slots(
-        &self,
-        header: &LuksHeader,
-        slot: Option<usize>,
-        key: Option<&KeyFile>,
-    ) -> Result<Vec<usize>, SlotError> {
-        if let Some(index) = slot {
-            check_index(header, index)?;
-            if !header.slots.get(index).is_some_and(|slot| slot.is_active) {
-                return refused(format!("has nothing in its key slot {index}"));
-            }
-        }
-        let Some(key) = key else {
-            return match slot {
-                Some(index) => Ok(vec![index]),
-                None => refused("has several key slots: say which one, or the passphrase that is in it"),
-            };
-        };
-        let opened = slots_opened_by(header, key.passphrase()?, |bytes, at| self.read(bytes, at))?;
-        match slot {
-            Some(index) if opened.contains(&index) => Ok(vec![index]),
-            Some(index) => refused(format!("has another passphrase in its key slot {index} than the old key file has")),
-            None if opened.is_empty() => refused("has no key slot with the passphrase of the old key file"),
-            None => Ok(opened),
-        }
-    }
-
     fn erase(&self, header: &LuksHeader, scheme: Scheme, index: usize) -> Result<(), SlotError> {
         let mut header = header.clone();
         let Some(slot) = header.slots.get_mut(index) else { return refused("has no such key slot") };
@@ -215,6 +189,43 @@ fn check_index(header: &LuksHeader, index: usize) -> Result<(), SlotError> {
     if index > last { refused(format!("has no key slot {index}: they are 0 to {last}")) } else { Ok(()) }
 }
 
+/// The slots that are to be emptied, all of which are active, of a volume that `passphrase` opens. No slot is tried
+/// twice: that takes seconds.
+fn erased_slots(
+    header: &LuksHeader,
+    passphrase: &[u8],
+    slot: Option<usize>,
+    old: Option<&[u8]>,
+    read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+) -> Result<Vec<usize>, SlotError> {
+    if let Some(index) = slot {
+        check_index(header, index)?;
+        if !header.slots.get(index).is_some_and(|slot| slot.is_active) {
+            return refused(format!("has nothing in its key slot {index}"));
+        }
+    }
+    let opened = match old {
+        Some(old) if old == passphrase => {
+            slots_opened_by(header, old, read, |index| slot.is_none_or(|it| it == index))?
+        }
+        Some(old) => {
+            // A slot is for one passphrase.
+            let (opener, _) = unlock_slot(header, passphrase, &read)?;
+            slots_opened_by(header, old, read, |index| index != opener && slot.is_none_or(|it| it == index))?
+        }
+        None => {
+            unlock_slot(header, passphrase, read)?;
+            slot.into_iter().collect()
+        }
+    };
+    match slot {
+        _ if !opened.is_empty() => Ok(opened),
+        Some(index) => refused(format!("has another passphrase in its key slot {index} than the old key file has")),
+        None if old.is_none() => refused("has several key slots: say which one, or the passphrase that is in it"),
+        None => refused("has no key slot with the passphrase of the old key file"),
+    }
+}
+
 /// The slot that a new passphrase gets.
 fn empty_slot(header: &LuksHeader, slot: Option<usize>) -> Result<usize, SlotError> {
     let Some(index) = slot else {
@@ -232,15 +243,60 @@ fn empty_slot(header: &LuksHeader, slot: Option<usize>) -> Result<usize, SlotErr
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LuksDisk, LuksOptions, NewLuks};
+    use super::super::{LuksDisk, LuksOptions, NewLuks, NewVolume};
     use super::*;
     use crate::OpenedFile;
+    use std::cell::Cell;
+    use std::collections::HashMap;
     use std::fs::{self, File, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
     /// Where a header says where its data begin, and where the second slot's key is, in sectors.
     const PAYLOAD_AT: usize = 104;
     const SECOND_KEY_AT: usize = 208 + 48 + 40;
+
+    #[test]
+    fn no_slot_is_tried_twice() {
+        let mut options = LuksOptions::default();
+        options.set("iter-time", "1").unwrap();
+        let words = [b"word 0", b"word 1", b"word 2"];
+        let made = NewVolume::make(&options, words[0]).unwrap();
+        let mut header = LuksHeader::parse(made.head[..HEADER_BYTES].try_into().unwrap()).unwrap();
+        let (scheme, mut material) = (header.scheme().unwrap(), HashMap::new());
+        let read_made = |bytes: &mut [u8], at: u64| {
+            bytes.copy_from_slice(&made.head[at as usize..][..bytes.len()]);
+            Ok(())
+        };
+        let (_, volume_key) = unlock_slot(&header, words[0], read_made).unwrap();
+        for (slot, word) in header.slots.iter_mut().zip(words) {
+            slot.is_active = true;
+            material.insert(slot.key_offset_bytes, fill_slot(slot, scheme, &volume_key, word, 1000).unwrap());
+        }
+        for (key, slot, old, outcome, tries_max) in [
+            (0, None, Some(0), Some(0), 3),
+            (2, None, Some(2), Some(2), 3),
+            (0, None, Some(1), Some(1), 3),
+            (1, Some(0), Some(0), Some(0), 3),
+            (2, Some(2), Some(2), Some(2), 1),
+            (0, Some(1), Some(1), Some(1), 2),
+            (0, Some(1), None, Some(1), 1),
+            (0, Some(1), Some(0), None, 1),
+            (0, Some(1), Some(2), None, 2),
+            (0, Some(7), Some(0), None, 0),
+            (0, Some(8), None, None, 0),
+        ] {
+            let tries = Cell::new(0);
+            let read = |bytes: &mut [u8], at: u64| {
+                tries.set(tries.get() + 1);
+                bytes.copy_from_slice(&material[&at]);
+                Ok(())
+            };
+            let old = old.map(|old: usize| &words[old][..]);
+            let erased = erased_slots(&header, words[key], slot, old, read);
+            assert_eq!(erased.ok(), outcome.map(|index| vec![index]), "{key} {slot:?} {old:?}");
+            assert!(tries.get() <= tries_max, "{key} {slot:?} {old:?}: {} tries", tries.get());
+        }
+    }
 
     #[test]
     fn key_slots_of_a_spoiled_header_are_not_written_to() {

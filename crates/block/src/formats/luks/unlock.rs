@@ -40,7 +40,7 @@ fn unlock_within(
     rounds_max: u64,
 ) -> Result<SectorCipher, UnlockError> {
     let scheme = header.scheme().map_err(UnlockError::Unusable)?;
-    let (_, key) = first_of(header, slots(header, scheme, passphrase, &read, rounds_max)?)?;
+    let (_, key) = first_of(header, slots(header, scheme, passphrase, &read, |_| true, rounds_max)?)?;
     SectorCipher::new(scheme.mode, &key).ok_or_else(|| UnlockError::Unusable("has a key that cannot be".to_owned()))
 }
 
@@ -54,10 +54,10 @@ pub(super) fn unlock_slot(
     read: impl Fn(&mut [u8], u64) -> io::Result<()>,
 ) -> Result<(usize, VolumeKey), UnlockError> {
     let scheme = header.scheme().map_err(UnlockError::Unusable)?;
-    first_of(header, slots(header, scheme, passphrase, &read, ROUNDS_MAX)?)
+    first_of(header, slots(header, scheme, passphrase, &read, |_| true, ROUNDS_MAX)?)
 }
 
-/// All slots that are for this passphrase.
+/// All of these slots that are for this passphrase, each of which is tried once.
 ///
 /// # Errors
 /// When the header makes no sense, or its key material cannot be read.
@@ -65,32 +65,35 @@ pub(super) fn slots_opened_by(
     header: &LuksHeader,
     passphrase: &[u8],
     read: impl Fn(&mut [u8], u64) -> io::Result<()>,
+    among: impl Fn(usize) -> bool,
 ) -> Result<Vec<usize>, UnlockError> {
     let scheme = header.scheme().map_err(UnlockError::Unusable)?;
-    slots(header, scheme, passphrase, &read, ROUNDS_MAX)?.map(|opened| Ok(opened?.0)).collect()
+    slots(header, scheme, passphrase, &read, among, ROUNDS_MAX)?.map(|opened| Ok(opened?.0)).collect()
 }
 
 /// A volume's key.
 pub(super) type VolumeKey = Zeroizing<Vec<u8>>;
 
-/// The slots that are for a passphrase, one by one, as each takes its time.
+/// Those `among` the slots that are for a passphrase, one by one, as each takes its time.
 fn slots<'a>(
     header: &'a LuksHeader,
     scheme: Scheme,
     passphrase: &'a [u8],
     read: &'a impl Fn(&mut [u8], u64) -> io::Result<()>,
+    among: impl Fn(usize) -> bool + 'a,
     rounds_max: u64,
 ) -> Result<impl Iterator<Item = Result<(usize, VolumeKey), UnlockError>> + 'a, UnlockError> {
     check(header).map_err(UnlockError::Unusable)?;
     let digest_rounds = scheme.hash.rounds(header.iterations, DIGEST_BYTES);
     let cost =
         move |slot: &LuksSlot| scheme.hash.rounds(slot.iterations, scheme.key_bytes).saturating_add(digest_rounds);
-    let mut active = header.slots.iter().enumerate().filter(|(_, slot)| slot.is_active);
+    let tried = move |(index, slot): &(usize, &LuksSlot)| slot.is_active && among(*index);
+    let mut tried = header.slots.iter().enumerate().filter(tried);
     let (mut rounds_left, mut left_out) = (rounds_max, None);
     let mut material = vec![0; scheme.material_bytes()];
     // One slot suffices: what others would cost does not matter until none that can be afforded is for the passphrase.
     Ok(std::iter::from_fn(move || {
-        for (index, slot) in active.by_ref() {
+        for (index, slot) in tried.by_ref() {
             let Some(left) = rounds_left.checked_sub(cost(slot)) else {
                 left_out = Some(cost(slot));
                 continue;
