@@ -1,9 +1,9 @@
 //! Waiting for descriptors. A signal ends a wait and is no error.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Descriptors that are waited for without allocating.
@@ -59,6 +59,31 @@ pub fn wait_readable(
     woken(&mut inline[..count])
 }
 
+/// One descriptor that is readable while any of these is.
+///
+/// # Errors
+/// When the system has no more of them, or what is waited for waits for others in turn too often: the error says so.
+pub(crate) fn one_event<'e>(events: impl IntoIterator<Item = BorrowedFd<'e>>) -> io::Result<OwnedFd> {
+    let one = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    events.into_iter().try_for_each(|event| add_event(&one, event, epoll::EventFlags::IN))?;
+    Ok(one)
+}
+
+/// Adds an event to one of others, for which these flags matter.
+///
+/// # Errors
+/// As [`one_event`].
+pub(crate) fn add_event(one: &OwnedFd, event: BorrowedFd<'_>, flags: epoll::EventFlags) -> io::Result<()> {
+    epoll::add(one, event, epoll::EventData::new_u64(0), flags).map_err(|errno| match errno {
+        Errno::LOOP => io::Error::other(
+            "it is too many things one over the other, of which the system lets no more than five wait for each other: \
+             leave out one of overlay=, snapshot, iops=, latency= and the like, or convert it to one image without \
+             others behind it",
+        ),
+        errno => errno.into(),
+    })
+}
+
 /// How many of `descriptors` are ready after waiting; `None`: a signal came.
 fn ready_count(descriptors: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Result<Option<usize>> {
     // A timeout that a timespec cannot hold is longer than anybody waits.
@@ -67,5 +92,24 @@ fn ready_count(descriptors: &mut [PollFd<'_>], timeout: Option<Duration>) -> io:
         Ok(count) => Ok(Some(count)),
         Err(Errno::INTR) => Ok(None),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn what_waits_for_too_many_others_is_told_so() {
+        let mut events = vec![one_event([]).unwrap()];
+        let error = loop {
+            match one_event([events[events.len() - 1].as_fd()]) {
+                Ok(event) => events.push(event),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert_eq!(events.len(), 5);
+        assert!(error.contains("no more than five wait for each other"), "{error}");
     }
 }

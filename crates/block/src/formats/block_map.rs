@@ -192,7 +192,7 @@ impl BlockMapDisk {
         files: &mut ChainFiles,
     ) -> Result<Self, ImageError> {
         let (image, to_change) = chain::open_in(file, path, format, options, allowed, files)?;
-        Self::of(image, to_change, path)
+        Self::of(image, to_change, path, files.only_read())
     }
 
     /// The same, of an image that is a part of `file` called `name`, and that cannot refer to anything.
@@ -203,12 +203,12 @@ impl BlockMapDisk {
         format: BlockMapFormat,
         options: &FileOptions,
     ) -> Result<Self, ImageError> {
-        Self::of(chain::open_part(file, name, part, format, options)?, None, file.path())
+        Self::of(chain::open_part(file, name, part, format, options)?, None, file.path(), "")
     }
 
-    fn of(image: image::Image, to_change: Option<ToChange>, path: &Path) -> Result<Self, ImageError> {
+    /// `advice`: what helps where it is only read.
+    fn of(image: image::Image, to_change: Option<ToChange>, path: &Path, advice: &str) -> Result<Self, ImageError> {
         let checked = to_change.map(ToChange::checked).transpose();
-        let advice = "add ,ro, or make a qcow2 of it with `blockyard image convert`";
         let checked = checked.map_err(|problem| unusable(path, format!("{problem}: {advice}")))?;
         let failed = |source| ImageError::System { action: "start a thread for", path: path.to_owned(), source };
         Ok(Self { worker: Arc::new(Worker::start(image, checked).map_err(failed)?) })

@@ -60,6 +60,8 @@ pub(super) struct ChainFiles {
     seen: Vec<Identity>,
     /// Images that were opened.
     images: usize,
+    /// Others were in front of the first one, whose name nobody gives.
+    is_behind: bool,
     /// How often these became those of the other family.
     changes: usize,
     /// What the permission bits of all these files allow.
@@ -77,7 +79,7 @@ impl Default for ChainFiles {
 impl ChainFiles {
     /// Of a chain that goes on behind so many images, which are somebody else's.
     pub(super) fn behind(images: usize) -> Self {
-        Self { seen: Vec::new(), images, changes: 0, permissions: 0o777, encrypted: Vec::new() }
+        Self { seen: Vec::new(), images, is_behind: images > 0, changes: 0, permissions: 0o777, encrypted: Vec::new() }
     }
 
     /// Takes the file of the next image.
@@ -148,6 +150,14 @@ impl ChainFiles {
             depth => format!(
                 "{name} ,backing-key-file={depth}:FILE of the image in front (--backing-key-file where one is made)"
             ),
+        }
+    }
+
+    /// What helps where the first image cannot be written to, as a part of a sentence.
+    pub(super) fn only_read(&self) -> &'static str {
+        match self.is_behind {
+            false => "add ,ro, or make a qcow2 of it with `blockyard image convert`",
+            true => "make a qcow2 of it with `blockyard image convert`, for what is in front to be based on",
         }
     }
 

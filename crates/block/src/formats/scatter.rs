@@ -1,8 +1,7 @@
 //! A request in pieces: some for the queues of other disks, some for a thread, some that are done where they are found.
 
-use crate::wait::wait_readable;
+use crate::wait::{one_event, wait_readable};
 use crate::{Completion, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment};
-use rustix::event::epoll;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
@@ -130,11 +129,8 @@ impl Scatter {
     pub(crate) fn new(queues: Vec<Box<dyn Queue>>, depth: usize) -> io::Result<Self> {
         let depth = queues.iter().map(|queue| queue.depth()).max().unwrap_or(depth).min(depth);
         let returns = Arc::new(Returns::new()?);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let events = queues.iter().filter_map(|queue| queue.completion_event()).chain([returns.event.as_fd()]);
-        for event in events {
-            epoll::add(&epoll, event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        }
+        let epoll = one_event(events)?;
         Ok(Self {
             reaped: Vec::with_capacity(queues.iter().map(|queue| queue.depth()).max().unwrap_or(0)),
             queues,

@@ -1,6 +1,6 @@
 //! A completion event that the clock can raise too.
 
-use rustix::event::epoll;
+use crate::wait::one_event;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -27,11 +27,8 @@ pub(super) struct TimedEvent {
 impl TimedEvent {
     /// `inner` must stay the queue's event for as long as the queue lives.
     pub(super) fn new(inner: Option<BorrowedFd<'_>>) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        for event in inner.iter().copied().chain([timer.as_fd()]) {
-            epoll::add(&epoll, event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        }
+        let epoll = one_event(inner.into_iter().chain([timer.as_fd()]))?;
         Ok(Self { epoll, timer, due: Due::Never })
     }
 

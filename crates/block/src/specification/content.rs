@@ -7,8 +7,8 @@ use std::fs::File;
 use std::path::Path;
 
 /// Of what is compressed, where it cannot be read.
-fn only_read() -> String {
-    format!("is compressed: {}, and for all else decompress it first; or add {OR_RAW}", Remedy::ReadOnce)
+fn only_read(said: Option<Format>) -> String {
+    format!("is compressed: {}, and for all else decompress it first; or {}", Remedy::ReadOnce, or_raw(said))
 }
 
 /// The same, where more has to be said of it.
@@ -18,11 +18,18 @@ fn only_read_as(said: Option<Format>, compression: Compression) -> String {
         Some(said) => format!("format={}.{word}", said.word()),
         None => format!("format=raw.{word}, or format=qcow2.{word} and the like by what is in it"),
     };
-    format!("is compressed: {} with {format}, and for all else decompress it first; or add {OR_RAW}", Remedy::ReadOnce)
+    let (remedy, or_raw) = (Remedy::ReadOnce, or_raw(said));
+    format!("is compressed: {remedy} with {format}, and for all else decompress it first; or {or_raw}")
 }
 
-/// What is raw overrules both name and contents by saying so.
-const OR_RAW: &str = ",format=raw if these bytes are the disk's own";
+/// What is raw overrules both name and contents by saying so: where another format is `said`, in the place of that,
+/// which may be an option or in the image above.
+fn or_raw(said: Option<Format>) -> &'static str {
+    match said {
+        Some(_) => "say that it is raw if these bytes are the disk's own",
+        None => "add ,format=raw if these bytes are the disk's own",
+    }
+}
 
 /// Makes sure that a file is what its name or its user says. A guest that writes an image's header to its raw disk must
 /// not make an image of it for whoever opens it next, and an image must not be taken for a raw disk and be spoiled.
@@ -47,7 +54,7 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
             match (found.and_then(Compression::of), Compression::of_name(path)) {
                 (Some(compression), None) => only_read_as(None, compression),
                 (Some(compression), Some(_)) if said.is_some() => only_read_as(said, compression),
-                _ => only_read(),
+                _ => only_read(said),
             }
         }
         (_, None) => found.map_or_else(String::new, |found| {
@@ -55,26 +62,30 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
                 let word = compression.word();
                 return format!(
                     "begins like {}, which its name does not say: {} with ,format=raw.{word}, or ,format=qcow2.{word} \
-                     and the like by what is in it, and for all else decompress it first; or add {OR_RAW}",
+                     and the like by what is in it, and for all else decompress it first; or {}",
                     found.name,
-                    Remedy::ReadOnce
+                    Remedy::ReadOnce,
+                    or_raw(said)
                 );
             }
             let begins = if found.begins_files() { "begins" } else { "ends" };
-            format!("{begins} like {}, which is not supported: {}, or add {OR_RAW}", found.name, found.remedy())
+            let (name, remedy, or_raw) = (found.name, found.remedy(), or_raw(said));
+            format!("{begins} like {name}, which is not supported: {remedy}, or {or_raw}")
         }),
         (None, Some(Format::Raw)) => {
-            named.map_or_else(String::new, |named| format!("{}: {}, or add {OR_RAW}", by_name(named), named.remedy()))
+            let or_raw = or_raw(said);
+            named.map_or_else(String::new, |named| format!("{}: {}, or {or_raw}", by_name(named), named.remedy()))
         }
         (Some(Format::Raw) | None, Some(is)) => format!(
-            "begins like a {is} image, but its name does not say so: add ,format={is} if it is one, or {OR_RAW}",
+            "begins like a {is} image, but its name does not say so: add ,format={is} if it is one, or ,format=raw if \
+             these bytes are the disk's own",
             is = is.word()
         ),
         (Some(wanted), Some(is)) => format!(
-            "does not begin like a {} image, though its {} says so: add ,format={} if it is one",
+            "does not begin like a {} image, {}{is} if it is one",
             wanted.word(),
-            if said.is_some() { "format=" } else { "name" },
-            is.word()
+            if said.is_some() { "as is said of it: say that it is " } else { "though its name says so: add ,format=" },
+            is = is.word()
         ),
     };
     Err(OpenError::Content { path: path.to_owned(), problem })
@@ -82,7 +93,7 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
 
 /// Why a compressed file is no disk here.
 pub(super) fn is_compressed(path: &Path) -> OpenError {
-    OpenError::Content { path: path.to_owned(), problem: only_read() }
+    OpenError::Content { path: path.to_owned(), problem: only_read(None) }
 }
 
 /// The same of a compressed file: it is one, and what its name says is in it is a disk. What is in it is looked at
@@ -97,9 +108,8 @@ pub(super) fn check_compressed(
     let wrong = |problem| OpenError::Content { path: path.to_owned(), problem };
     let found = FileFormat::of_file(file).flatten();
     if found.and_then(Compression::of) != Some(compression) {
-        let by = if said.is_some() { "format=" } else { "name" };
-        let word = compression.word();
-        return Err(wrong(format!("does not begin like {word}, though its {by} says so: add {OR_RAW}")));
+        let by = if said.is_some() { "as is said of it" } else { "though its name says so" };
+        return Err(wrong(format!("does not begin like {}, {by}: {}", compression.word(), or_raw(said))));
     }
     match (said, FileFormat::of_name(content)) {
         (Some(said), _) => Ok(said),
@@ -140,7 +150,7 @@ pub(super) fn check_name(path: &Path, said: Option<Format>) -> Result<Format, Op
         (None, None) => Ok(Format::Raw),
         (None, Some(named)) => Format::of(named).ok_or_else(|| OpenError::Content {
             path: path.to_owned(),
-            problem: format!("{}: choose another name, or add {OR_RAW}", by_name(named)),
+            problem: format!("{}: choose another name, or {}", by_name(named), or_raw(None)),
         }),
     }
 }

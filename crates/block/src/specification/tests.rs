@@ -256,9 +256,9 @@ fn contents_that_contradict_the_name_are_refused() {
             "4.dmg",
             &[0; 8],
             ",format=qcow2",
-            "does not begin like a qcow2 image, though its format= says so: add ,format=raw",
+            "does not begin like a qcow2 image, as is said of it: say that it is raw if it is one",
         ),
-        ("7.img", &[0; 8], ",format=qcow2", "does not begin like a qcow2 image, though its format= says so"),
+        ("7.img", &[0; 8], ",format=qcow2", "does not begin like a qcow2 image, as is said of it"),
         ("8.img", qcow2, ",format=vmdk", "does not begin like a vmdk image"),
     ] {
         let message = refused(file(name, bytes) + keys);

@@ -104,7 +104,9 @@ fn an_image_is_committed_where_its_backing_file_is_written_in_place() {
             qemu_img(&yard, "check -q top.qcow2");
             run("compare -q top.qcow2 data.img --allow-dir .").succeeded();
         } else {
-            committed.failed(1, &["cannot commit top.qcow2", &base, "only read"]);
+            let said = committed.failed(1, &["cannot commit top.qcow2", &base, "only read", "make a qcow2 of it"]);
+            // Nobody can say so of what is behind an image.
+            assert!(!said.stderr.contains(",ro"), "{}", said.stderr);
             assert!(files() == before, "{word}{options}: something has changed");
         }
         // A base that is smaller is not made larger, unless it can be.
@@ -158,5 +160,39 @@ fn what_is_behind_an_image_may_be_encrypted() {
         ("compare top.qcow2,backing-key-file=1:own,backing-key-file=base data.img", 2, "has a key file already"),
     ] {
         run(&format!("{line} --allow-dir .")).failed(status, &[said]);
+    }
+}
+
+/// The queues of all of them wait for each other.
+#[test]
+fn too_many_layers_over_each_other_are_said_to_be_that() {
+    let yard = Yard::new();
+    yard.random("disk.img", MIB, 1);
+    for line in ["qcow2 -F raw -b disk.img c.qcow2", "qed -F qcow2 -b c.qcow2 b.qed", "qcow2 -F qed -b b.qed a.qcow2"] {
+        qemu_img(&yard, &format!("create -q -f {line}"));
+    }
+    for (name, is_too_much) in
+        [("a.qcow2,overlay=d.qcow2,iops=1000000", false), ("a.qcow2,overlay=e.qcow2,iops=1000000,latency=1us", true)]
+    {
+        let converted = image(&yard, ["convert", "-q", "--allow-dir", ".", name, "out.img"]);
+        if is_too_much {
+            converted.failed(1, &[name, "no more than five wait for each other", "leave out one of overlay="]);
+        } else {
+            converted.succeeded();
+            assert!(same(&yard.path("disk.img"), &yard.path("out.img")));
+        }
+    }
+}
+
+/// By `-F`, and not by what is written behind a name.
+#[test]
+fn a_backing_file_in_another_format_than_is_said_comes_with_a_remedy_that_helps() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f vmdk a.vmdk 1M");
+    qemu_img(&yard, "create -q -f qcow2 a.qcow2 1M");
+    for line in ["create -b a.vmdk -F qcow2 new.qcow2", "rebase -b a.vmdk -F qcow2 --allow-dir . a.qcow2"] {
+        let said =
+            image(&yard, line.split(' ')).failed(1, &["a.vmdk does not begin like a qcow2 image", "vmdk if it is one"]);
+        assert!(!said.stderr.contains(",format="), "{}", said.stderr);
     }
 }

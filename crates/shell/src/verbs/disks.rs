@@ -139,6 +139,10 @@ fn create(workbench: &mut Workbench, words: &[OsString]) -> Result<()> {
             ))),
         }
     }
+    let says = |option| arguments.iter().any(|argument| argument == option);
+    if says("-b") && !says("-F") {
+        bail!(UsageError("in which format is the backing file? Add backingformat:raw, or what it is".to_owned()));
+    }
     let mut create: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
     create.extend(["--".into(), words[0].clone()]);
     // guestfish has -1 for the backing file's size.

@@ -291,8 +291,7 @@ impl<'a> Chain<'a> {
         if self.options.read_only {
             return Ok(());
         }
-        let advice = "add ,ro, or make a qcow2 of it with `blockyard image convert`";
-        Err(unusable(path, format!("is {sort}, which is only read: {advice}")))
+        Err(unusable(path, format!("is {sort}, which is only read: {}", self.files.only_read())))
     }
 
     /// Opens the image in `file`, and those behind it.
@@ -339,8 +338,8 @@ impl<'a> Chain<'a> {
             Body::Map(map) if is_written => {
                 let again = image_file.again().map_err(|source| opening(path, source))?;
                 let (size_bytes, storage) = self.add_written_layer(file, image_file, map)?;
-                let written = self.written.values().next().cloned();
-                self.content_id = written.map(|written| ContentId::of(&again, written, true)).transpose()?;
+                let (written, advice) = (self.written.values().next().cloned(), self.files.only_read());
+                self.content_id = written.map(|written| ContentId::of(&again, written, Some(advice))).transpose()?;
                 vec![(size_bytes, storage, true)]
             }
             Body::Map(map) => {
@@ -351,8 +350,8 @@ impl<'a> Chain<'a> {
                 self.options.read_only |= !extents.iter().any(ExtentLine::is_writable);
                 if !self.options.read_only {
                     let written = WritableFile::new(file, image_file.length_bytes(), false, self.options.cache_unsafe);
-                    let has_grains = !is_flat(&extents);
-                    self.content_id = Some(ContentId::of(&image_file, Arc::new(written), has_grains)?);
+                    let advice = Some(self.files.only_read()).filter(|_| !is_flat(&extents));
+                    self.content_id = Some(ContentId::of(&image_file, Arc::new(written), advice)?);
                 }
                 self.add_extents(path, &extents)?
             }
@@ -397,7 +396,7 @@ impl<'a> Chain<'a> {
     ) -> Result<(u64, Storage), ImageError> {
         let path = image_file.path().to_owned();
         let failed = |source| opening(&path, source);
-        let advice = "add ,ro, or make a qcow2 of it with `blockyard image convert`";
+        let advice = self.files.only_read();
         let tables = map.to_change().map_err(|problem| unusable(&path, format!("{problem}: {advice}")))?.clone();
         if !file.metadata().map_err(failed)?.file_type().is_file() {
             return Err(unusable(

@@ -110,13 +110,13 @@ impl Contents {
 }
 
 /// Where the number of a disk's contents is said, in how many digits, and that number: for whoever changes these.
-fn content_id(file: &ImageFile, is_needed: bool) -> Result<(Option<(u64, u32)>, u32), ImageError> {
+fn content_id(file: &ImageFile, advice: Option<&str>) -> Result<(Option<(u64, u32)>, u32), ImageError> {
     let (Contents::Grains(Grains { descriptor, .. }) | Contents::Descriptor(descriptor)) = Contents::read(file)?;
-    let problem = "does not say its CID once, as a number, and a VMDK that does not is only read: add ,ro, or make a qcow2 \
-                   of it with `blockyard image convert`";
-    match descriptor.cid_at {
-        None if is_needed => Err(file.unusable(problem)),
-        place => Ok((place, descriptor.cid)),
+    match (descriptor.cid_at, advice) {
+        (None, Some(advice)) => Err(file.unusable(format!(
+            "does not say its CID once, as a number, and a VMDK that does not is only read: {advice}"
+        ))),
+        (place, _) => Ok((place, descriptor.cid)),
     }
 }
 

@@ -6,8 +6,9 @@
 
 use super::{SECTOR_BYTES, SectorCipher};
 use crate::layers::layer;
+use crate::wait::one_event;
 use crate::{Completion, Disk, Geometry, MemoryMap, Operation, Queue, QueueError, Request, RequestError, Segment};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -465,10 +466,7 @@ struct Bell {
 impl Bell {
     fn beside(event: BorrowedFd<'_>) -> io::Result<Self> {
         let own = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for event in [event, own.as_fd()] {
-            epoll::add(&either, event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        }
+        let either = one_event([event, own.as_fd()])?;
         Ok(Self { own, either })
     }
 

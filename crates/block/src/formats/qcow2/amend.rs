@@ -157,7 +157,8 @@ impl Change<'_> {
         self.check_in_order()?;
         let file = writable(self.image).map_err(|error| self.failed(error))?;
         let path = self.image.path();
-        let cipher = DataCipher::open(&file, &self.header, path, allowed.keys().own(), false)?;
+        let advice = "make a new image of it with `blockyard image convert`";
+        let cipher = DataCipher::open(&file, &self.header, path, allowed.keys().own(), Some(advice))?;
         if matches!(cipher, DataCipher::Locked) && self.header.backing.is_some() {
             return Err(self.refused(NO_KEY));
         }

@@ -320,7 +320,8 @@ impl<'a> Chain<'a> {
         }
         let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
         let image_file = image_file(file).map_err(failed)?;
-        let cipher = DataCipher::open(&image_file, header, path, self.files.key(self.allowed), read_only)?;
+        let only_read = Some(self.files.only_read()).filter(|_| !read_only);
+        let cipher = DataCipher::open(&image_file, header, path, self.files.key(self.allowed), only_read)?;
         if let DataCipher::Locked = cipher {
             self.locked.get_or_insert_with(|| (path.to_owned(), self.files.no_key()));
         }
@@ -377,7 +378,7 @@ impl<'a> Chain<'a> {
                 path,
                 format!(
                     "has the backing file {name:?}, but does not say in which format, and guessing is not safe: \
-                     set it with blockyard image rebase -u -F raw -b {} {}, or with -F qcow2",
+                     set it with blockyard image rebase -u -F raw -b {} {}, or -F with another format that it has",
                     shell_word(name),
                     shell_word(&path.to_string_lossy())
                 ),

@@ -82,7 +82,7 @@ pub(super) enum DataCipher {
 }
 
 impl DataCipher {
-    /// That of an image whose header is `header`.
+    /// That of an image whose header is `header`. Where it is to be written to, `only_read` is what helps if it cannot.
     ///
     /// # Errors
     /// When the key does not fit, or the image cannot be used so.
@@ -91,7 +91,7 @@ impl DataCipher {
         header: &Header,
         path: &Path,
         key: Option<&KeyFile>,
-        read_only: bool,
+        only_read: Option<&str>,
     ) -> Result<Self, ImageError> {
         let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
         let encryption = of(file, header).map_err(|source| failed(path, source))?;
@@ -99,14 +99,16 @@ impl DataCipher {
         if !header.size_bytes.is_multiple_of(SECTOR_BYTES as u64) {
             return Err(unusable(format!("is encrypted, and its {} bytes are no whole sectors", header.size_bytes)));
         }
+        if encryption == Qcow2Encryption::Aes
+            && let Some(advice) = only_read
+        {
+            let sort = "is encrypted by the oldest way, AES without LUKS";
+            return Err(unusable(format!("{sort}, which is only read: {advice}")));
+        }
         match (encryption, key) {
             (Qcow2Encryption::Other(number), _) => {
                 Err(unusable(format!("is encrypted in a way that is not known here (method {number})")))
             }
-            (Qcow2Encryption::Aes, _) if !read_only => Err(unusable(
-                "is encrypted by the oldest way, AES without LUKS, which is only read: add ,ro, and convert it"
-                    .to_owned(),
-            )),
             (Qcow2Encryption::Luks(None), _) => Err(unusable("has no readable header of LUKS 1".to_owned())),
             (_, None) => Ok(Self::Locked),
             (Qcow2Encryption::Aes, Some(key)) => {

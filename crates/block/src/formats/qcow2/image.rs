@@ -8,7 +8,7 @@ use super::image_file::ImageFile;
 use super::image_tables::{ImageTables, Own, Patience, SliceBuffer};
 use super::l2_cache::{L2Cache, SliceKey};
 use crate::formats::BlockMapDisk;
-use crate::{Disk, DiskReader, Extent, ExtentKind, Geometry};
+use crate::{Disk, DiskReader, Extent, ExtentKind, Geometry, shown};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -226,9 +226,10 @@ impl Image {
         let CompressedCluster { number, place } = cluster;
         let tables = self.tables.get(number).ok_or_else(invalid)?;
         reader.decompressor.cluster(number, tables, place).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData if number > 0 => {
-                io::Error::new(error.kind(), format!("in the image that is number {number} behind it, {error}"))
-            }
+            io::ErrorKind::InvalidData if number > 0 => match self.paths.get(number) {
+                Some(path) => io::Error::new(error.kind(), format!("in {}, {error}", shown(path))),
+                None => error,
+            },
             _ => error,
         })
     }

@@ -1,5 +1,6 @@
 //! One descriptor for everything that a queue waits for.
 
+use crate::wait::{add_event, one_event};
 use rustix::event::epoll;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,16 +12,12 @@ pub(super) struct Wakeup {
 
 impl Wakeup {
     pub(super) fn of(events: &[BorrowedFd<'_>]) -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for event in events {
-            epoll::add(&epoll, event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        }
-        Ok(Self { epoll })
+        Ok(Self { epoll: one_event(events.iter().copied())? })
     }
 
     /// Adds an event that does not matter until [`Self::heed`] says so.
     pub(super) fn add_unheeded(&self, event: BorrowedFd<'_>) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, event, epoll::EventData::new_u64(0), epoll::EventFlags::empty())?)
+        add_event(&self.epoll, event, epoll::EventFlags::empty())
     }
 
     /// Whether an event matters that was added. Takes no memory, so it does not fail.

@@ -20,13 +20,14 @@ pub(in crate::formats::block_map) struct ContentId {
 }
 
 impl ContentId {
-    /// `read` and `file` are of the file with the descriptor. `is_needed`: others may be differences from the disk.
+    /// `read` and `file` are of the file with the descriptor. Where it has to say it, as others may be differences from
+    /// the disk, `advice` is what helps if it does not.
     pub(in crate::formats::block_map) fn of(
         read: &ImageFile,
         file: Arc<WritableFile>,
-        is_needed: bool,
+        advice: Option<&str>,
     ) -> Result<Self, ImageError> {
-        let (place, id) = place_of(read, is_needed)?;
+        let (place, id) = place_of(read, advice)?;
         Ok(Self { file, place, id, next: None })
     }
 
