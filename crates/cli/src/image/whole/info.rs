@@ -19,7 +19,7 @@ use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Show what an image is: format, sizes, backing files, partitions, and who uses it.
 ///
@@ -110,13 +110,8 @@ struct Report {
     virtual_size: Option<u64>,
     /// Bytes of storage; null for what is in no file.
     actual_size: Option<u64>,
-    dirty_flag: bool,
     #[serde(flatten)]
-    qcow2: Option<Qcow2Report>,
-    #[serde(flatten)]
-    vmdk: Option<VmdkReport>,
-    #[serde(flatten)]
-    block_map: Option<BlockMapReport>,
+    own: Own,
     /// Those in an OVA.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     disks: Vec<Disk>,
@@ -147,6 +142,14 @@ struct Behind {
     format: &'static str,
     virtual_size: u64,
     actual_size: u64,
+    #[serde(flatten)]
+    own: Own,
+}
+
+/// What an image says of itself: in the words of its format, of which it has one.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Own {
     dirty_flag: bool,
     #[serde(flatten)]
     qcow2: Option<Qcow2Report>,
@@ -185,10 +188,39 @@ struct Partition {
     name: String,
 }
 
-fn is_dirty(qcow2: Option<&Qcow2Info>, vmdk: Option<&VmdkInfo>, block_map: Option<&BlockMapInfo>) -> bool {
-    qcow2.is_some_and(|info| info.is_dirty)
-        || vmdk.is_some_and(|info| info.is_dirty)
-        || block_map.is_some_and(|info| info.is_dirty)
+impl Own {
+    /// Of the image in `file`, which is in the format of this word.
+    fn of(
+        file: Option<&Path>,
+        format: &'static str,
+        qcow2: Option<Qcow2Info>,
+        vmdk: Option<VmdkInfo>,
+        block_map: Option<BlockMapInfo>,
+    ) -> Self {
+        let is_dirty = [
+            qcow2.as_ref().is_some_and(|info| info.is_dirty),
+            vmdk.as_ref().is_some_and(|info| info.is_dirty),
+            block_map.as_ref().is_some_and(|info| info.is_dirty),
+        ];
+        Self {
+            dirty_flag: is_dirty.contains(&true),
+            qcow2: qcow2.map(|info| Qcow2Report::of(file, info)),
+            vmdk: vmdk.map(|info| VmdkReport::of(file, info)),
+            block_map: block_map.map(|info| BlockMapReport::of(format, info)),
+        }
+    }
+
+    fn render(&self, text: &mut String) {
+        if let Some(qcow2) = &self.qcow2 {
+            qcow2.render(text);
+        }
+        if let Some(vmdk) = &self.vmdk {
+            vmdk.render(text);
+        }
+        if let Some(block_map) = &self.block_map {
+            block_map.render(text);
+        }
+    }
 }
 
 impl Report {
@@ -200,10 +232,7 @@ impl Report {
             format: format.to_owned(),
             virtual_size: virtual_bytes,
             actual_size: storage_bytes,
-            dirty_flag: is_dirty(qcow2.as_ref(), vmdk.as_ref(), block_map.as_ref()),
-            qcow2: qcow2.map(|info| Qcow2Report::of(file.as_deref(), info)),
-            vmdk: vmdk.map(|info| VmdkReport::of(file.as_deref(), info)),
-            block_map: block_map.map(|info| BlockMapReport::of(format, info)),
+            own: Own::of(file.as_deref(), format, qcow2, vmdk, block_map),
             disks: (1..).zip(info.ova_disks).map(Disk::from).collect(),
             backing_chain: info.behind.into_iter().map(Behind::from).collect(),
             users: Users { writer: users.writer, reader: users.reader },
@@ -253,15 +282,7 @@ impl Report {
         if let Some(bytes) = self.actual_size {
             let _ = writeln!(text, "disk size: {}", size::human(bytes));
         }
-        if let Some(qcow2) = &self.qcow2 {
-            qcow2.render(&mut text);
-        }
-        if let Some(vmdk) = &self.vmdk {
-            vmdk.render(&mut text);
-        }
-        if let Some(block_map) = &self.block_map {
-            block_map.render(&mut text);
-        }
+        self.own.render(&mut text);
         for Disk { number, id, member, virtual_size, .. } in &self.disks {
             let size = virtual_size.map_or_else(String::new, |bytes| format!(", {}", size::human(bytes)));
             let member = member.as_deref().map_or_else(|| "new and empty".to_owned(), printable);
@@ -318,10 +339,7 @@ impl From<ChainImage> for Behind {
             format,
             virtual_size: size_bytes,
             actual_size: allocated_bytes,
-            dirty_flag: is_dirty(qcow2.as_ref(), vmdk.as_ref(), block_map.as_ref()),
-            qcow2: qcow2.map(|info| Qcow2Report::of(Some(&path), info)),
-            vmdk: vmdk.map(|info| VmdkReport::of(Some(&path), info)),
-            block_map: block_map.map(|info| BlockMapReport::of(format, info)),
+            own: Own::of(Some(&path), format, qcow2, vmdk, block_map),
         }
     }
 }
