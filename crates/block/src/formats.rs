@@ -11,10 +11,14 @@ mod allowed_directories;
 mod atomic_change;
 mod block_map;
 mod chain_files;
+mod check_report;
 mod compression;
+#[cfg(test)]
+mod cut_files;
 mod error;
 mod file_format;
 mod fold;
+mod host_file;
 mod image_chain;
 mod inbox;
 mod inflate;
@@ -29,15 +33,19 @@ mod qcow2;
 #[cfg(test)]
 mod random;
 mod readers;
+#[cfg(test)]
+mod recorded_file;
 mod runs;
 pub(crate) mod scatter;
 mod vmdk;
+mod writable_file;
 
 pub use allowed_directories::AllowedDirectories;
 pub use atomic_change::{AtomicChange, ForeignJournal, FoundJournal, UnfinishedChange};
 pub(crate) use block_map::PackedGrains;
 pub use block_map::{BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapInfo, BlockMapWriter};
 pub use block_map::{VmdkAdapter, VmdkCreateOptions, VmdkStreamWriter};
+pub use check_report::{CheckReport, Repair};
 pub(crate) use compression::TOLD_BYTES;
 pub use compression::{Compression, StartUnpacker, UnpackedDisk, Unpacker};
 pub use error::ImageError;
@@ -50,16 +58,16 @@ pub use luks::{
 pub use ova::{Digest as OvaDigest, Ova, OvaDisk};
 pub use preallocation::Preallocation;
 pub(crate) use qcow2::create_delta;
-pub use qcow2::{CheckReport, Qcow2Check, Qcow2Commit, Qcow2Rebase, Qcow2Shown, Repair, write_differences};
 pub use qcow2::{
     Qcow2Amendment, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, Qcow2Writer,
 };
 pub use qcow2::{Qcow2Bitmap, Qcow2BitmapAction, Qcow2Encryption, Qcow2Info, Qcow2Snapshot};
+pub use qcow2::{Qcow2Check, Qcow2Commit, Qcow2Rebase, Qcow2Shown, write_differences};
 pub use qcow2::{Qcow2Mapping, Qcow2MappingKind};
 pub use vmdk::{VmdkExtent, VmdkInfo};
 
 use crate::Geometry;
-use qcow2::WritableFile;
+use writable_file::WritableFile;
 
 /// Makes a disk's geometry at least as demanding as that of a disk below it.
 fn demand(geometry: &mut Geometry, below: &Geometry) {

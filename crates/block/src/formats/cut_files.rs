@@ -18,7 +18,7 @@ pub(super) const LENGTH_AT: u64 = FILE_SPACE - 512;
 const SECTOR_BYTES: usize = 512;
 
 #[derive(Clone, Default)]
-pub(in crate::formats) struct CutFiles {
+pub(super) struct CutFiles {
     files: Vec<CutFile>,
 }
 
@@ -43,7 +43,7 @@ impl CutFiles {
     }
 
     /// Puts the files there, in the place of what is there.
-    pub(in crate::formats) fn write(&self, paths: &[&Path]) {
+    pub(super) fn write(&self, paths: &[&Path]) {
         self.write_those(paths, |_| true);
     }
 

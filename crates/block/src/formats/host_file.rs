@@ -1,6 +1,6 @@
 //! The calls by which an image's file is read and written, but for what queues carry.
 //!
-//! Tests have another type in this one's place, which makes the same calls and records them: `tests/recorded_file.rs`.
+//! Tests have another type in this one's place, which makes the same calls and records them: `recorded_file.rs`.
 
 use crate::{Disk, FileDisk};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync, ftruncate};

@@ -28,9 +28,7 @@ mod entries;
 mod grace;
 mod header;
 mod header_change;
-mod host_file;
 mod image;
-mod image_file;
 mod image_tables;
 mod info;
 mod internal_bitmaps;
@@ -39,6 +37,7 @@ mod kept_bitmaps;
 mod map;
 mod metadata;
 mod new_refcounts;
+mod own_file;
 mod packed_check;
 mod pending_check;
 mod queue;
@@ -59,14 +58,12 @@ use super::preallocation::Preallocation;
 use super::{AllowedDirectories, ImageError, KeyFile, LuksSlotChange, l2_cache};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
 pub use amend::Qcow2Amendment;
-pub use census::{CheckReport, Repair};
 use chain::Opened;
 pub use commit::Qcow2Commit;
 pub(crate) use create::create_delta;
 pub use create::{Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Features};
-use encryption::DataCipher;
+pub(super) use encryption::DataCipher;
 pub use encryption::Qcow2Encryption;
-pub(super) use image_file::ImageFile as WritableFile;
 pub use info::{Qcow2Bitmap, Qcow2Info};
 pub use internal_bitmaps::Qcow2BitmapAction;
 pub use map::{Qcow2Mapping, Qcow2MappingKind};
@@ -79,8 +76,6 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-#[cfg(test)]
-pub(super) use tests::recorded_file::{Recorded, Recorder};
 use worker::Worker;
 pub use writer::Qcow2Writer;
 
@@ -206,7 +201,7 @@ impl Qcow2Disk {
     /// # Errors
     /// When the image cannot be read, or used.
     pub fn size_bytes_of(image: &OpenedFile) -> Result<u64, ImageError> {
-        Ok(chain::parse_header(image.file(), image.path(), header::Header::parse_to_read)?.size_bytes)
+        Ok(own_file::parse_header(image.file(), image.path(), header::Header::parse_to_read)?.size_bytes)
     }
 
     /// Changes the size of the disk in an image, which is open for writing, and locked. What is new reads as zeros,

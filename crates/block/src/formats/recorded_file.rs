@@ -1,7 +1,7 @@
 //! An image's file whose calls are counted, recorded if a test wants that, and held up where it says.
 
-use super::super::host_file::HostFile;
 use super::cut_files::{CutFiles, FILE_SPACE, LENGTH_AT};
+use super::host_file::HostFile;
 use crate::layers::{Recording, Replay, WriteLog, WriteLogDisk};
 use crate::{Disk, FileDisk, FileIdentity};
 use rustix::fs::{FallocateFlags, SeekFrom, fstat, seek};
@@ -40,19 +40,19 @@ impl Logged {
 }
 
 /// What this thread changes in some files of images, from now on.
-pub(in crate::formats) struct Recorder {
+pub(super) struct Recorder {
     log: Arc<WriteLog>,
     before: CutFiles,
     identities: Vec<FileIdentity>,
 }
 
 impl Recorder {
-    pub(in crate::formats) fn of(paths: &[&Path]) -> Self {
+    pub(super) fn of(paths: &[&Path]) -> Self {
         Self::new(paths, false)
     }
 
     /// Of files whose metadata are written in no order.
-    pub(in crate::formats) fn skipping_barriers(paths: &[&Path]) -> Self {
+    pub(super) fn skipping_barriers(paths: &[&Path]) -> Self {
         Self::new(paths, true)
     }
 
@@ -67,12 +67,12 @@ impl Recorder {
         Self { log, before: CutFiles::read(paths), identities }
     }
 
-    pub(in crate::formats) fn event_count(&self) -> usize {
+    pub(super) fn event_count(&self) -> usize {
         self.log.event_count()
     }
 
     /// What was recorded; sectors of `sector_bytes` are written whole.
-    pub(in crate::formats) fn end(self, sector_bytes: u32) -> Recorded {
+    pub(super) fn end(self, sector_bytes: u32) -> Recorded {
         Recorded { recording: self.log.recording(sector_bytes), before: self.before.clone() }
     }
 }
@@ -84,13 +84,13 @@ impl Drop for Recorder {
 }
 
 /// What was changed in files, and how they were before.
-pub(in crate::formats) struct Recorded {
-    pub(in crate::formats) recording: Recording,
+pub(super) struct Recorded {
+    pub(super) recording: Recording,
     before: CutFiles,
 }
 
 impl Recorded {
-    pub(in crate::formats) fn replay(&self) -> Replay<'_, CutFiles> {
+    pub(super) fn replay(&self) -> Replay<'_, CutFiles> {
         Replay::new(&self.recording, self.before.clone())
     }
 }
@@ -100,36 +100,36 @@ fn identity(file: &File) -> FileIdentity {
 }
 
 /// In the place of a [`HostFile`], which it has.
-pub(in super::super) struct RecordedFile {
+pub(super) struct RecordedFile {
     file: HostFile,
     logged: Option<Logged>,
-    pub(in super::super) gate: Gate,
-    pub(in super::super) failures: Failures,
-    pub(in super::super) counts: Counts,
+    pub(super) gate: Gate,
+    pub(super) failures: Failures,
+    pub(super) counts: Counts,
 }
 
 /// Which calls fail.
 #[derive(Debug, Default)]
-pub(in super::super) struct Failures {
+pub(super) struct Failures {
     /// The so manyth write, by lack of room on a full file system; 0 is none.
-    pub(in super::super) fails_in: AtomicU64,
+    pub(super) fails_in: AtomicU64,
     /// The next write of the header is done, and said to have failed.
-    pub(in super::super) header_fails: AtomicBool,
+    pub(super) header_fails: AtomicBool,
     /// The next sync says that something could not be made stable.
-    pub(in super::super) sync_fails: AtomicBool,
+    pub(super) sync_fails: AtomicBool,
     /// No write finds storage that has none.
-    pub(in super::super) is_full: AtomicBool,
+    pub(super) is_full: AtomicBool,
 }
 
 /// What was done to a file here, not by queues.
 #[derive(Debug, Default)]
-pub(in super::super) struct Counts {
-    pub(in super::super) syncs: AtomicU64,
-    pub(in super::super) read_bytes: AtomicU64,
+pub(super) struct Counts {
+    pub(super) syncs: AtomicU64,
+    pub(super) read_bytes: AtomicU64,
 }
 
 impl RecordedFile {
-    pub(in super::super) fn new(file: File) -> Self {
+    pub(super) fn new(file: File) -> Self {
         let identity = identity(&file);
         Self::of(HostFile::new(file), identity)
     }
@@ -148,7 +148,7 @@ impl RecordedFile {
     }
 
     /// What queues write goes into the same log.
-    pub(in super::super) fn with_disk(file: File, disk: FileDisk) -> (Self, Arc<dyn Disk>) {
+    pub(super) fn with_disk(file: File, disk: FileDisk) -> (Self, Arc<dyn Disk>) {
         let identity = identity(&file);
         let (file, disk) = HostFile::with_disk(file, disk);
         let recorded = Self::of(file, identity);
@@ -161,7 +161,7 @@ impl RecordedFile {
         (recorded, disk)
     }
 
-    pub(in super::super) fn sync(&self) -> io::Result<()> {
+    pub(super) fn sync(&self) -> io::Result<()> {
         self.may_fail_to_sync()?;
         self.flush(|| self.file.sync())
     }
@@ -171,7 +171,7 @@ impl RecordedFile {
         if self.failures.sync_fails.swap(false, Ordering::SeqCst) { Err(Errno::IO.into()) } else { Ok(()) }
     }
 
-    pub(in super::super) fn barrier(&self) -> io::Result<()> {
+    pub(super) fn barrier(&self) -> io::Result<()> {
         self.may_fail_to_sync()?;
         if self.skips_barriers() { Ok(()) } else { self.flush(|| self.file.barrier()) }
     }
@@ -202,7 +202,7 @@ impl RecordedFile {
         }
     }
 
-    pub(in super::super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.may_fail(bytes, offset)?;
         let Some(logged) = &self.logged else { return self.file.write(bytes, offset) };
         let end = offset + bytes.len() as u64;
@@ -212,7 +212,7 @@ impl RecordedFile {
         logged.log.write(logged.range.start + offset, bytes, || self.file.write(bytes, offset))
     }
 
-    pub(in super::super) fn write_stable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    pub(super) fn write_stable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         if self.skips_barriers() {
             return self.write(bytes, offset);
         }
@@ -229,7 +229,7 @@ impl RecordedFile {
         logged.log.write_stable(logged.range.start + offset, bytes, || self.file.write_stable(bytes, offset))
     }
 
-    pub(in super::super) fn set_length(&self, length_bytes: u64) -> io::Result<()> {
+    pub(super) fn set_length(&self, length_bytes: u64) -> io::Result<()> {
         let Some(logged) = &self.logged else { return self.file.set_length(length_bytes) };
         let old_bytes = self.length_bytes();
         if length_bytes < old_bytes {
@@ -246,7 +246,7 @@ impl RecordedFile {
         fstat(&self.file).unwrap().st_size as u64
     }
 
-    pub(in super::super) fn fallocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
+    pub(super) fn fallocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
         let zero = || self.file.fallocate(mode, offset, length);
         match &self.logged {
             Some(Logged { log, range, .. }) => log.zero(range.start + offset..range.start + offset + length, zero),
@@ -254,12 +254,12 @@ impl RecordedFile {
         }
     }
 
-    pub(in super::super) fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+    pub(super) fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
         self.gate.pass_now(offset)?;
         self.file.read_now(buffer, offset)
     }
 
-    pub(in super::super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.gate.pass(offset);
         self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         self.file.read(buffer, offset)
@@ -280,17 +280,17 @@ impl fmt::Debug for RecordedFile {
 
 /// A range of a file that cannot be read until somebody says so, as of a disk that is slow.
 #[derive(Debug, Default)]
-pub(in super::super) struct Gate {
+pub(super) struct Gate {
     closed: Mutex<Option<Range<u64>>>,
     opened: Condvar,
 }
 
 impl Gate {
-    pub(in super::super) fn close(&self, range: Range<u64>) {
+    pub(super) fn close(&self, range: Range<u64>) {
         *self.closed.lock().unwrap() = Some(range);
     }
 
-    pub(in super::super) fn open(&self) {
+    pub(super) fn open(&self) {
         *self.closed.lock().unwrap() = None;
         self.opened.notify_all();
     }

@@ -1,13 +1,11 @@
-//! The file of an image, for its metadata, and for data that are copied here. What queues carry does not pass through
-//! it.
+//! The file of an image that is written to, for its metadata, and for data that are copied here. What queues carry does
+//! not pass through it.
 
-use super::encryption::DataCipher;
-use super::entries::entries_of;
-use super::header::Table;
 #[cfg(not(test))]
 use super::host_file::HostFile;
+use super::qcow2::DataCipher;
 #[cfg(test)]
-use super::tests::recorded_file::RecordedFile as HostFile;
+use super::recorded_file::RecordedFile as HostFile;
 use crate::{Disk, FileDisk};
 use rustix::fs::{FallocateFlags, SeekFrom, seek};
 use rustix::io::Errno;
@@ -18,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// An image's file. It grows as it is written.
 #[derive(Debug)]
-pub(in crate::formats) struct ImageFile {
+pub(super) struct WritableFile {
     pub(super) file: HostFile,
     /// The end of what is known to be there.
     length_bytes: AtomicU64,
@@ -36,18 +34,13 @@ pub(in crate::formats) struct ImageFile {
 /// Data that are encrypted at once.
 const ENCRYPTED_BYTES: usize = 256 << 10;
 
-impl ImageFile {
-    pub(in crate::formats) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
+impl WritableFile {
+    pub(super) fn new(file: File, length_bytes: u64, is_growing: bool, cache_unsafe: bool) -> Self {
         Self::of(HostFile::new(file), length_bytes, is_growing, cache_unsafe)
     }
 
     /// The same of a file that queues reach as `disk`; and that disk.
-    pub(in crate::formats) fn with_disk(
-        file: File,
-        disk: FileDisk,
-        is_growing: bool,
-        cache_unsafe: bool,
-    ) -> (Self, Arc<dyn Disk>) {
+    pub(super) fn with_disk(file: File, disk: FileDisk, is_growing: bool, cache_unsafe: bool) -> (Self, Arc<dyn Disk>) {
         let length_bytes = disk.length_bytes();
         let (file, disk) = HostFile::with_disk(file, disk);
         (Self::of(file, length_bytes, is_growing, cache_unsafe), disk)
@@ -76,31 +69,24 @@ impl ImageFile {
         &self.cipher
     }
 
-    /// The entries of a table, whose size is bounded by whoever knows of it.
-    pub(super) fn entries(&self, table: Table) -> io::Result<Vec<u64>> {
-        let mut bytes = vec![0; table.length_bytes as usize];
-        self.read(&mut bytes, table.offset_bytes)?;
-        Ok(entries_of(&bytes).collect())
-    }
-
     /// Whether it is a regular file that is written to.
-    pub(in crate::formats) fn is_growing(&self) -> bool {
+    pub(super) fn is_growing(&self) -> bool {
         self.is_growing
     }
 
     /// Never shrinks while the image is in use.
-    pub(in crate::formats) fn length_bytes(&self) -> u64 {
+    pub(super) fn length_bytes(&self) -> u64 {
         self.length_bytes.load(Ordering::Acquire)
     }
 
     /// Makes all that was written stable. The kernel says once that it could not: what is lost then is not known, and
     /// nothing that could lead there is written any more.
-    pub(in crate::formats) fn sync(&self) -> io::Result<()> {
+    pub(super) fn sync(&self) -> io::Result<()> {
         self.synced(HostFile::sync)
     }
 
     /// The same, as what follows relies on all that was written before.
-    pub(in crate::formats) fn barrier(&self) -> io::Result<()> {
+    pub(super) fn barrier(&self) -> io::Result<()> {
         self.synced(HostFile::barrier)
     }
 
@@ -111,13 +97,13 @@ impl ImageFile {
     }
 
     /// Gives a range's storage back; it reads as zeros afterwards. Not every file can.
-    pub(in crate::formats) fn punch_hole(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+    pub(super) fn punch_hole(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(self.file.fallocate(mode, offset_bytes, length_bytes)?)
     }
 
     /// Zeroes a range, which keeps its storage. Not every file can.
-    pub(in crate::formats) fn zero_range(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+    pub(super) fn zero_range(&self, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
         let mode = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
         Ok(self.file.fallocate(mode, offset_bytes, length_bytes)?)
     }
@@ -126,7 +112,7 @@ impl ImageFile {
     ///
     /// # Errors
     /// When it cannot be written, or its header is not known.
-    pub(in crate::formats) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.check_known()?;
         self.file.write(bytes, offset)?;
         self.grown_to(offset + bytes.len() as u64);
@@ -134,7 +120,7 @@ impl ImageFile {
     }
 
     /// The same, and waits until these bytes are stable, not for what else was written.
-    pub(in crate::formats) fn write_stable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+    pub(super) fn write_stable(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.check_known()?;
         if self.cache_unsafe {
             return self.write(bytes, offset);
@@ -188,7 +174,7 @@ impl ImageFile {
     }
 
     /// What lies behind the end reads as zeros.
-    pub(in crate::formats) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.file.read(buffer, offset)
     }
 
@@ -198,7 +184,7 @@ impl ImageFile {
     }
 
     /// Whether a range is known to take no storage, and so to read as zeros.
-    pub(in crate::formats) fn is_hole(&self, offset: u64, length: u64) -> bool {
+    pub(super) fn is_hole(&self, offset: u64, length: u64) -> bool {
         match seek(&self.file, SeekFrom::Data(offset)) {
             Ok(data) => data >= offset.saturating_add(length),
             // No data up to the end. Other errors are of files that do not know.
@@ -207,7 +193,7 @@ impl ImageFile {
     }
 
     /// Makes the file shorter. For whoever knows that nothing in use lies behind.
-    pub(in crate::formats) fn truncate(&self, length: u64) -> io::Result<()> {
+    pub(super) fn truncate(&self, length: u64) -> io::Result<()> {
         if self.is_growing {
             self.file.set_length(length)?;
             self.length_bytes.store(length, Ordering::Release);
@@ -216,7 +202,7 @@ impl ImageFile {
     }
 
     /// Makes a file that grows at least that long.
-    pub(in crate::formats) fn reach(&self, end: u64) -> io::Result<()> {
+    pub(super) fn reach(&self, end: u64) -> io::Result<()> {
         if self.is_growing { self.extend(end) } else { Ok(()) }
     }
 

@@ -9,8 +9,8 @@
 
 use super::entries::{OFFSET_MASK, entries_of};
 use super::header::{Header, REFCOUNTS_AT, TABLE_MAX_BYTES, Table};
-use super::image_file::ImageFile;
 use super::refblock::Refblock;
+use crate::formats::WritableFile;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 const RESERVE_CLUSTERS: u64 = 256;
 
 pub(super) struct Allocator {
-    file: Arc<ImageFile>,
+    file: Arc<WritableFile>,
     cluster_bits: u32,
     /// Refcounts have two to the power of this, in bits.
     order: u32,
@@ -39,7 +39,7 @@ pub(super) struct Allocator {
 
 impl Allocator {
     /// Of an image that has been checked.
-    pub(super) fn new(file: Arc<ImageFile>, header: &Header) -> Self {
+    pub(super) fn new(file: Arc<WritableFile>, header: &Header) -> Self {
         let length_at_open = file.length_bytes();
         let fresh_from = if file.is_growing() { length_at_open.div_ceil(header.cluster_bytes()) } else { u64::MAX };
         Self {

@@ -5,11 +5,11 @@
 //! tables before, each step by itself; then one sector puts all of it in force.
 
 use super::bitmaps;
-use super::chain::{header_to_change, image_file, read_header, writable};
 use super::create::check_data_file_name;
 use super::encryption::DataCipher;
 use super::header::{Header, INCOMPATIBLE_MARKS};
 use super::header_change::{FirstCluster, REFCOUNT_ORDER_V2};
+use super::own_file::{header_to_change, image_file, read_header, writable};
 use super::references;
 use super::repair::Qcow2Check;
 use super::{snapshots, version_2};
@@ -155,7 +155,7 @@ impl Change<'_> {
     /// Takes clusters that read as zeros by what their entries say out of the tables.
     fn expand_zeros(&self, allowed: &AllowedDirectories) -> Result<(), ImageError> {
         self.check_in_order()?;
-        let file = writable(self.image).map_err(|error| self.failed(error))?;
+        let file = writable(self.image.file()).map_err(|error| self.failed(error))?;
         let path = self.image.path();
         let advice = "make a new image of it with `blockyard image convert`";
         let cipher = DataCipher::open(&file, &self.header, path, allowed.keys().own(), Some(advice))?;
@@ -169,7 +169,7 @@ impl Change<'_> {
     /// Puts version, refcounts and all else in force by one sector.
     fn put(&self, version: u32, order: u32) -> Result<(), ImageError> {
         let failed = |error| self.failed(error);
-        let file = writable(self.image).map_err(failed)?;
+        let file = writable(self.image.file()).map_err(failed)?;
         let mut first = FirstCluster::read(&file, &self.header).map_err(failed)?;
         match version {
             version if version < self.header.version => first.become_version_2(),

@@ -6,8 +6,8 @@
 
 use super::entries::entries_of;
 use super::header::{Header, TABLE_MAX_BYTES, Table};
-use super::image_file::ImageFile;
 use super::snapshots::{Directory, u16_of, u32_of, u64_of};
+use crate::formats::WritableFile;
 use std::io;
 use std::ops::Range;
 
@@ -126,7 +126,7 @@ pub(super) fn table_entries(size_bytes: u64, granularity_bits: u8, cluster_bytes
 }
 
 /// The bitmaps' directory, and their tables.
-pub(super) fn directory(file: &ImageFile, header: &Header) -> io::Result<Directory> {
+pub(super) fn directory(file: &WritableFile, header: &Header) -> io::Result<Directory> {
     walk(file, header, |_, _| ())
 }
 
@@ -134,7 +134,7 @@ pub(super) fn directory(file: &ImageFile, header: &Header) -> io::Result<Directo
 ///
 /// # Errors
 /// When the directory cannot be read, or cannot be.
-pub(super) fn bitmaps(file: &ImageFile, header: &Header) -> io::Result<Vec<(Bitmap, u64)>> {
+pub(super) fn bitmaps(file: &WritableFile, header: &Header) -> io::Result<Vec<(Bitmap, u64)>> {
     let mut found = Vec::new();
     match walk(file, header, |bitmap, at| found.push((bitmap, at)))?.flaw {
         Some(flaw) => Err(io::Error::new(io::ErrorKind::InvalidData, flaw)),
@@ -143,7 +143,7 @@ pub(super) fn bitmaps(file: &ImageFile, header: &Header) -> io::Result<Vec<(Bitm
 }
 
 /// Goes through the entries of the directory, and shows each with where it begins to `see`.
-pub(super) fn walk(file: &ImageFile, header: &Header, mut see: impl FnMut(Bitmap, u64)) -> io::Result<Directory> {
+pub(super) fn walk(file: &WritableFile, header: &Header, mut see: impl FnMut(Bitmap, u64)) -> io::Result<Directory> {
     let mut found = Directory::default();
     let Some(directory) = header.bitmaps else { return Ok(found) };
     let Table { offset_bytes, length_bytes } = directory.table;
@@ -172,7 +172,7 @@ pub(super) fn walk(file: &ImageFile, header: &Header, mut see: impl FnMut(Bitmap
 }
 
 /// The clusters that a bitmap's table names.
-pub(super) fn in_table(file: &ImageFile, table: Table) -> io::Result<impl Iterator<Item = u64>> {
+pub(super) fn in_table(file: &WritableFile, table: Table) -> io::Result<impl Iterator<Item = u64>> {
     Ok(file.entries(table)?.into_iter().filter_map(place_of))
 }
 
@@ -188,7 +188,7 @@ pub(super) fn are_ones(entry: u64) -> bool {
 
 /// The bits of a bitmap, read from its beginning to its end.
 pub(super) struct Bits<'a> {
-    file: &'a ImageFile,
+    file: &'a WritableFile,
     cluster_bytes: u64,
     granularity_bits: u8,
     size_bytes: u64,
@@ -199,7 +199,7 @@ pub(super) struct Bits<'a> {
 
 impl<'a> Bits<'a> {
     /// Of a bitmap that has been found to be usable: `entries` are its table's.
-    pub(super) fn new(file: &'a ImageFile, header: &Header, granularity_bits: u8, entries: &'a [u64]) -> Self {
+    pub(super) fn new(file: &'a WritableFile, header: &Header, granularity_bits: u8, entries: &'a [u64]) -> Self {
         let (cluster_bytes, size_bytes) = (header.cluster_bytes(), header.size_bytes);
         Self { file, cluster_bytes, granularity_bits, size_bytes, entries, read: None }
     }

@@ -9,47 +9,12 @@ use super::bitmaps;
 use super::check::CLUSTERS_MAX;
 use super::entries::{COPIED, Layout, ZERO};
 use super::header::{Header, Table};
-use super::image_file::ImageFile;
 use super::refblock::Refblock;
 use super::references::{self, Part, Reference};
 use super::snapshots::{self, Directory, L1_MAX_BYTES};
+use crate::formats::{CheckReport, Repair, WritableFile};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-
-/// What a check of an image found. The counts are `qemu-img check`'s.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckReport {
-    /// Things that are wrong, so that data may be lost, or be when the image is written to.
-    pub corruptions: u64,
-    /// Clusters that nothing refers to and that are not free.
-    pub leaks: u64,
-    /// How many of the first were put right.
-    pub corruptions_fixed: u64,
-    /// How many clusters were freed.
-    pub leaks_fixed: u64,
-    /// Clusters of the disk.
-    pub total_clusters: u64,
-    /// Those that have a place in the file.
-    pub allocated_clusters: u64,
-    /// Those that do not follow the one before them.
-    pub fragmented_clusters: u64,
-    /// Those that are compressed.
-    pub compressed_clusters: u64,
-    /// The end of what is in use in the file.
-    pub image_end_bytes: u64,
-}
-
-/// What a check may change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Repair {
-    /// Nothing.
-    #[default]
-    None,
-    /// Clusters that nothing refers to are freed.
-    Leaks,
-    /// Refcounts and the marks that depend on them are put right, too.
-    All,
-}
 
 /// Hears of each thing that is wrong, in a line.
 pub(super) type Tell<'a> = &'a mut dyn FnMut(&str);
@@ -71,7 +36,7 @@ const TWICE: u8 = 1 << 5;
 const SMALL_MAX: u8 = 254;
 
 pub(super) struct Census<'a> {
-    file: &'a ImageFile,
+    file: &'a WritableFile,
     header: &'a Header,
     repair: Repair,
     /// Entries are to say what refcounts are. Those were put right before.
@@ -94,7 +59,12 @@ pub(super) struct Census<'a> {
 
 impl<'a> Census<'a> {
     /// The error goes on after the image's path.
-    pub(super) fn new(file: &'a ImageFile, header: &'a Header, repair: Repair, tell: Tell<'a>) -> Result<Self, String> {
+    pub(super) fn new(
+        file: &'a WritableFile,
+        header: &'a Header,
+        repair: Repair,
+        tell: Tell<'a>,
+    ) -> Result<Self, String> {
         let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
         if clusters > CLUSTERS_MAX {
             let bytes = file.length_bytes();

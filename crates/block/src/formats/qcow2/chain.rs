@@ -1,27 +1,25 @@
 //! Opening an image with all that it depends on.
 
-use super::census::Repair;
 use super::check;
 use super::dirty_bits::DirtyBits;
 use super::encryption::{self, DataCipher};
 use super::grace::Grace;
-use super::header::{Header, read_first_cluster};
+use super::header::Header;
 use super::image::{Below, Image};
-use super::image_file::ImageFile;
 use super::image_tables::ImageTables;
 use super::internal_snapshots::found_of;
 use super::kept_bitmaps::KeptBitmaps;
 use super::l2_cache::L2Cache;
 use super::metadata::Metadata;
+use super::own_file::{header_to_change, image_file, parse_header};
 use super::pending_check::Unchecked;
-use super::repair::Qcow2Check;
 use super::snapshots;
 use crate::formats::chain_files::{ChainFiles, ChainFormat, Identity, identity};
 use crate::formats::luks::EncryptedDisk;
-use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, OpenedFile, Remedy, SEGMENTS_MAX, shell_word};
+use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, WritableFile, demand};
+use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -153,7 +151,7 @@ pub(super) fn own_metadata(file: &File, path: &Path, header: &Header) -> Result<
     let mut handle = file.try_clone().map_err(failed)?;
     let is_growing = handle.metadata().map_err(failed)?.file_type().is_file();
     let length_bytes = handle.seek(SeekFrom::End(0)).map_err(failed)?;
-    let image_file = Arc::new(ImageFile::new(handle, length_bytes, is_growing, false));
+    let image_file = Arc::new(WritableFile::new(handle, length_bytes, is_growing, false));
     let unchecked = Unchecked::or_checked(&image_file, header).map_err(|problem| unusable(path, problem))?;
     let checked = unchecked.map_or(Ok(()), |unchecked| unchecked.check(&AtomicBool::new(false)));
     checked.map_err(|problem| unusable(path, problem))?;
@@ -335,13 +333,13 @@ impl<'a> Chain<'a> {
         path: &Path,
         options: FileOptions,
         cipher: DataCipher,
-    ) -> Result<(usize, Arc<ImageFile>), ImageError> {
+    ) -> Result<(usize, Arc<WritableFile>), ImageError> {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
         FileDisk::lock(&file, path, &options)?;
         let is_growing = file.metadata().map_err(failed)?.file_type().is_file() && !options.read_only;
         let metadata_file = file.try_clone().map_err(failed)?;
         let disk = FileDisk::growing(file, &options)?;
-        let (image_file, disk) = ImageFile::with_disk(metadata_file, disk, is_growing, options.cache_unsafe);
+        let (image_file, disk) = WritableFile::with_disk(metadata_file, disk, is_growing, options.cache_unsafe);
         let disk = match &cipher {
             DataCipher::InFile(cipher) => Arc::new(EncryptedDisk::new(disk, Arc::clone(cipher))),
             _ => disk,
@@ -357,7 +355,7 @@ impl<'a> Chain<'a> {
         name: &str,
         read_only: bool,
         cipher: DataCipher,
-    ) -> Result<(usize, Arc<ImageFile>), ImageError> {
+    ) -> Result<(usize, Arc<WritableFile>), ImageError> {
         let (file, path) = match self.data_file.take() {
             Some(file) => (file, path.with_file_name(name)),
             None => {
@@ -470,62 +468,4 @@ impl<'a> Chain<'a> {
         };
         Ok(Opened { image, metadata, unchecked, bitmaps, locked: self.locked })
     }
-}
-
-/// The image's own file, to read what it says.
-pub(super) fn image_file(file: &File) -> io::Result<ImageFile> {
-    let mut handle = file.try_clone()?;
-    let length_bytes = handle.seek(SeekFrom::End(0))?;
-    Ok(ImageFile::new(handle, length_bytes, false, false))
-}
-
-/// The same, to be written to.
-pub(super) fn writable(image: &OpenedFile) -> io::Result<ImageFile> {
-    let mut handle = image.file().try_clone()?;
-    let length_bytes = handle.seek(SeekFrom::End(0))?;
-    let is_growing = handle.metadata()?.is_file();
-    Ok(ImageFile::new(handle, length_bytes, is_growing, false))
-}
-
-/// The header of an image that is about to be changed, and is locked. What is marked dirty is repaired first, as the
-/// format wants it: its refcounts may be behind.
-pub(super) fn header_to_change(file: &File, path: &Path) -> Result<Header, ImageError> {
-    if !parse_header(file, path, Header::parse_to_read)?.is_dirty() {
-        return read_header(file, path);
-    }
-    let failed = |source| ImageError::System { action: "repair", path: path.to_owned(), source };
-    let mut handle = file.try_clone().map_err(failed)?;
-    let length_bytes = handle.seek(SeekFrom::End(0)).map_err(failed)?;
-    let is_growing = handle.metadata().map_err(failed)?.file_type().is_file();
-    let mut check = Qcow2Check::of(path.to_owned(), ImageFile::new(handle, length_bytes, is_growing, false))?;
-    let report = check.run(Repair::All, &mut |_| ())?;
-    if report.corruptions > 0 {
-        let problem = "is marked dirty, as after a crash of whoever wrote it, and has damage that no repair puts right";
-        return Err(unusable(path, format!("{problem}: {} says which", Remedy::RepairImage)));
-    }
-    read_header(file, path)
-}
-
-pub(super) fn read_header(file: &File, path: &Path) -> Result<Header, ImageError> {
-    parse_header(file, path, Header::parse)
-}
-
-/// The header as `parse` takes it, of the first cluster and the file's length.
-pub(super) fn parse_header(
-    file: &File,
-    path: &Path,
-    parse: fn(&[u8], u64) -> Result<Header, String>,
-) -> Result<Header, ImageError> {
-    let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
-    let mut reader = file;
-    let first = read_first_cluster(|length| {
-        let mut first = Vec::new();
-        reader.rewind()?;
-        reader.take(length).read_to_end(&mut first)?;
-        Ok(first)
-    });
-    let first = first.map_err(failed)?;
-    // A block device's length is where it ends, too.
-    let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
-    parse(&first, length_bytes).map_err(|problem| unusable(path, problem))
 }

@@ -7,11 +7,11 @@
 
 use super::bitmaps;
 use super::header::{Header, Table};
-use super::image_file::ImageFile;
 use super::refblock::Refblock;
 use super::references::{self, Part, Reference};
 use super::snapshots::L1_MAX_BYTES;
 use crate::Remedy;
+use crate::formats::WritableFile;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -27,7 +27,7 @@ fn repair() -> String {
 
 /// Checks an image, and puts right what a crash may have left. The error goes on after the image's path.
 /// `is_over`: nobody wants to know any more, which is an error, too.
-pub(super) fn check(file: &ImageFile, header: &Header, is_over: &AtomicBool) -> Result<(), String> {
+pub(super) fn check(file: &WritableFile, header: &Header, is_over: &AtomicBool) -> Result<(), String> {
     let mut scan = Scan::new(file, header, is_over)?;
     scan.claim_metadata().and_then(|()| scan.claim_data()).and_then(|()| scan.check_refcounts()).map_err(|problem| {
         match problem {
@@ -39,7 +39,7 @@ pub(super) fn check(file: &ImageFile, header: &Header, is_over: &AtomicBool) -> 
 
 /// Looks at what whoever only reads an image goes by: no table stands for two parts of the disk, so that there are no
 /// more of them to look at than the file has. The error goes on after the image's path.
-pub(super) fn check_to_read(file: &ImageFile, header: &Header) -> Result<(), String> {
+pub(super) fn check_to_read(file: &WritableFile, header: &Header) -> Result<(), String> {
     let tables = references::in_l1(file, header, header.l1).map_err(|error| format!("cannot be read: {error}"))?;
     let mut offsets: Vec<_> = tables.filter(Reference::is_used).map(|table| table.offset_bytes).collect();
     offsets.sort_unstable();
@@ -78,7 +78,7 @@ enum Use {
 }
 
 struct Scan<'a> {
-    file: &'a ImageFile,
+    file: &'a WritableFile,
     header: &'a Header,
     /// Two bits for each cluster: 0 is free, else a [`Use`].
     uses: Vec<u8>,
@@ -91,7 +91,7 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn new(file: &'a ImageFile, header: &'a Header, is_over: &'a AtomicBool) -> Result<Self, String> {
+    fn new(file: &'a WritableFile, header: &'a Header, is_over: &'a AtomicBool) -> Result<Self, String> {
         let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
         // After a crash the file may end before what refers into it.
         let clusters = clusters.saturating_mul(2).saturating_add(1 << 16);

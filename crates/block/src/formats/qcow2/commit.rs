@@ -4,17 +4,16 @@
 //! that is stable, by zeroing its L1 table; its clusters, which nothing refers to then, are freed as leaked ones are.
 //! Snapshots keep theirs, and show the same if they hold all that is written to the base.
 
-use super::census::Repair;
-use super::chain::{self, header_to_change, open_above, parse_header, read_header};
+use super::chain::{self, open_above};
 use super::header::Header;
-use super::image_file::ImageFile;
+use super::own_file::{header_to_change, parse_header, read_header};
 use super::rebase::would_change;
 use super::repair::Qcow2Check;
 use super::{Qcow2Disk, Qcow2Snapshot, header_change, resize};
 use crate::formats::chain_files::{ChainFiles, ChainFormat};
 use crate::formats::image_chain::{ChainImage, chain_of};
 use crate::formats::preallocation::Preallocation;
-use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, fold};
+use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, Repair, WritableFile, fold};
 use crate::{Disk, Engine, FileDisk, FileOptions, OpenedFile, Qcow2Info, same_file, shown};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -114,7 +113,7 @@ impl Qcow2Commit {
         let header = read_header(&file, &path)?;
         let is_growing = file.metadata().map_err(failed)?.is_file();
         let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
-        let file = ImageFile::new(file, length_bytes, is_growing, false);
+        let file = WritableFile::new(file, length_bytes, is_growing, false);
         header_change::clear_unknown(&file, &header).map_err(failed)?;
         file.write(&vec![0; header.l1.length_bytes as usize], header.l1.offset_bytes).map_err(failed)?;
         file.sync().map_err(failed)?;

@@ -2,8 +2,8 @@
 
 use super::entries::Compressed;
 use super::image::{CompressedCluster, Image, Reader};
-use super::image_file::ImageFile;
 use super::image_tables::ImageTables;
+use crate::formats::WritableFile;
 use crate::formats::inflate;
 use crate::formats::readers::PackedImage;
 use flate2::Decompress;
@@ -52,7 +52,7 @@ impl Decompressor {
     /// As [`Decompressor::cluster`].
     pub(super) fn decompress(
         &mut self,
-        file: &ImageFile,
+        file: &WritableFile,
         is_zstd: bool,
         compressed: Compressed,
         cluster: &mut [u8],

@@ -1,12 +1,11 @@
 //! How an image's clusters are encrypted: docs/interop/qcow2.txt, "Data encryption". Metadata never are, nor compressed
 //! clusters.
 
-use super::chain::{header_to_change, writable};
 use super::header::{Header, Table};
-use super::image_file::ImageFile;
+use super::own_file::{header_to_change, writable};
 use crate::OpenedFile;
 use crate::formats::luks::{self, HEADER_BYTES, HeaderPlace, LuksSlotChange, SECTOR_BYTES, SectorCipher, open_key};
-use crate::formats::{ImageError, KeyFile, LuksHeader};
+use crate::formats::{ImageError, KeyFile, LuksHeader, WritableFile};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
@@ -31,7 +30,7 @@ pub(super) const AES: u32 = 1;
 pub(super) const LUKS: u32 = 2;
 
 /// `None` for an image that is not encrypted.
-pub(super) fn of(file: &ImageFile, header: &Header) -> io::Result<Option<Qcow2Encryption>> {
+pub(super) fn of(file: &WritableFile, header: &Header) -> io::Result<Option<Qcow2Encryption>> {
     Ok(match header.encryption {
         NONE => None,
         AES => Some(Qcow2Encryption::Aes),
@@ -40,7 +39,7 @@ pub(super) fn of(file: &ImageFile, header: &Header) -> io::Result<Option<Qcow2En
     })
 }
 
-fn luks_header(file: &ImageFile, header: &Header) -> io::Result<Option<LuksHeader>> {
+fn luks_header(file: &WritableFile, header: &Header) -> io::Result<Option<LuksHeader>> {
     let Some(place) = header.encryption_header else { return Ok(None) };
     if place.length_bytes < HEADER_BYTES as u64 || !file.has(place.offset_bytes, HEADER_BYTES as u64) {
         return Ok(None);
@@ -63,13 +62,13 @@ pub(super) fn change_slots(
         let problem = "is not encrypted by LUKS, and has no key slots".to_owned();
         return Err(ImageError::Unusable { path: path.to_owned(), problem });
     };
-    let file = writable(image).map_err(|source| failed(path, source))?;
+    let file = writable(image.file()).map_err(|source| failed(path, source))?;
     luks::change_slots(HeaderPlace { file: &file, offset_bytes, length_bytes }, path, key, change)
 }
 
 /// What an image's data are encrypted by in its file.
 #[derive(Clone, Debug, Default)]
-pub(super) enum DataCipher {
+pub(in crate::formats) enum DataCipher {
     /// By nothing.
     #[default]
     None,
@@ -87,7 +86,7 @@ impl DataCipher {
     /// # Errors
     /// When the key does not fit, or the image cannot be used so.
     pub(super) fn open(
-        file: &ImageFile,
+        file: &WritableFile,
         header: &Header,
         path: &Path,
         key: Option<&KeyFile>,
@@ -134,12 +133,12 @@ impl DataCipher {
     }
 
     /// Whether it is one.
-    pub(super) fn is_none(&self) -> bool {
+    pub(in crate::formats) fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
 
     /// Decrypts what was read at an offset of the file, which is from `disk_offset` of the disk on.
-    pub(super) fn decrypt(&self, bytes: &mut [u8], offset: u64, disk_offset: u64) -> io::Result<()> {
+    pub(in crate::formats) fn decrypt(&self, bytes: &mut [u8], offset: u64, disk_offset: u64) -> io::Result<()> {
         match self {
             Self::None => {}
             Self::InFile(cipher) => cipher.decrypt(sector(offset, bytes)?, bytes),
@@ -150,7 +149,7 @@ impl DataCipher {
     }
 
     /// Encrypts what is to be written at an offset of the file.
-    pub(super) fn encrypt(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    pub(in crate::formats) fn encrypt(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         match self {
             Self::None => {}
             Self::InFile(cipher) => cipher.encrypt(sector(offset, bytes)?, bytes),

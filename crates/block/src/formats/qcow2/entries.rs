@@ -1,6 +1,8 @@
 //! What an entry of a table is: QEMU's docs/interop/qcow2.txt, "Cluster mapping" and "Extended L2 Entries".
 
-use super::header::Header;
+use super::header::{Header, Table};
+use crate::formats::WritableFile;
+use std::io;
 
 /// Where an entry of an L1 or an L2 table leads.
 pub(super) const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
@@ -184,6 +186,15 @@ impl Layout {
 /// The first so many parts.
 fn below(count: u64) -> u32 {
     if count >= u64::from(PARTS) { u32::MAX } else { (1 << count) - 1 }
+}
+
+impl WritableFile {
+    /// The entries of a table, whose size is bounded by whoever knows of it.
+    pub(super) fn entries(&self, table: Table) -> io::Result<Vec<u64>> {
+        let mut bytes = vec![0; table.length_bytes as usize];
+        self.read(&mut bytes, table.offset_bytes)?;
+        Ok(entries_of(&bytes).collect())
+    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use super::header::{
     COMPATIBLE_LAZY_REFCOUNTS, EXTENSION_BACKING_FORMAT, EXTENSION_BITMAPS, EXTENSION_DATA_FILE, HEADER_V2_BYTES,
     HEADER_V3_BYTES, Header, REFCOUNTS_AT, Table,
 };
-use super::image_file::ImageFile;
 use super::repair::table_fields;
+use crate::formats::WritableFile;
 use std::io;
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ pub(super) const REFCOUNT_ORDER_V2: u32 = 4;
 ///
 /// # Errors
 /// When the first cluster has no room for it, or cannot be read or written.
-pub(super) fn set_backing(file: &ImageFile, header: &Header, backing: Option<&Qcow2Backing>) -> io::Result<()> {
+pub(super) fn set_backing(file: &WritableFile, header: &Header, backing: Option<&Qcow2Backing>) -> io::Result<()> {
     let mut first = FirstCluster::read(file, header)?;
     first.set_backing(backing);
     first.write(file)
@@ -60,7 +60,7 @@ pub(super) struct FirstCluster {
 
 impl FirstCluster {
     /// Of a header that was checked, as it is.
-    pub(super) fn read(file: &ImageFile, header: &Header) -> io::Result<Self> {
+    pub(super) fn read(file: &WritableFile, header: &Header) -> io::Result<Self> {
         let cluster_bytes = header.cluster_bytes() as usize;
         let mut first = vec![0; cluster_bytes];
         file.read(&mut first, 0)?;
@@ -157,7 +157,7 @@ impl FirstCluster {
     ///
     /// # Errors
     /// When there is no room for what it is to say, or it cannot be written.
-    pub(super) fn write(mut self, file: &ImageFile) -> io::Result<()> {
+    pub(super) fn write(mut self, file: &WritableFile) -> io::Result<()> {
         // Where there is no room behind it, as in a cluster of one or two sectors, the name has to fit into it, too.
         let has_room_behind =
             self.name_stays || self.old.free_sector(self.name.len()) + self.name.len() <= self.cluster_bytes;
@@ -197,7 +197,7 @@ impl FirstCluster {
 ///
 /// # Errors
 /// When the image cannot be read or written.
-pub(super) fn clear_unknown(file: &ImageFile, header: &Header) -> io::Result<()> {
+pub(super) fn clear_unknown(file: &WritableFile, header: &Header) -> io::Result<()> {
     if header.version < 3 {
         return Ok(());
     }

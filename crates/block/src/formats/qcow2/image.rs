@@ -4,10 +4,9 @@ use super::decompressor::Decompressor;
 use super::dirty_bits::DirtyBits;
 use super::entries::Compressed;
 use super::grace::Grace;
-use super::image_file::ImageFile;
 use super::image_tables::{ImageTables, Own, Patience, SliceBuffer};
 use super::l2_cache::{L2Cache, SliceKey};
-use crate::formats::BlockMapDisk;
+use crate::formats::{BlockMapDisk, WritableFile};
 use crate::{Disk, DiskReader, Extent, ExtentKind, Geometry, shown};
 use std::io;
 use std::ops::Range;
@@ -64,7 +63,7 @@ pub(super) struct Image {
 pub(super) struct Below {
     pub(super) disk: Arc<dyn Disk>,
     /// For an image's own file or its data file, how long it is.
-    pub(super) file: Option<Arc<ImageFile>>,
+    pub(super) file: Option<Arc<WritableFile>>,
 }
 
 /// What to do with a piece of a request.

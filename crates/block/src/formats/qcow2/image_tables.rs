@@ -3,7 +3,7 @@
 
 use super::entries::{Compressed, Entry, Layout, OFFSET_MASK};
 use super::header::{Header, Table};
-use super::image_file::ImageFile;
+use crate::formats::WritableFile;
 use std::io;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub(super) const SLICE_WORDS_MAX: usize = 512;
 
 /// The tables of an image of a chain. Their numbers come from a checked header.
 pub(super) struct ImageTables {
-    file: Arc<ImageFile>,
+    file: Arc<WritableFile>,
     /// Which of the image's disks has the data.
     pub(super) data_index: usize,
     pub(super) size_bytes: u64,
@@ -53,7 +53,7 @@ pub(super) enum Patience {
 }
 
 impl ImageTables {
-    pub(super) fn new(file: Arc<ImageFile>, data_index: usize, header: &Header, read_only: bool) -> Self {
+    pub(super) fn new(file: Arc<WritableFile>, data_index: usize, header: &Header, read_only: bool) -> Self {
         let Header { size_bytes, l1, .. } = *header;
         let layout = Layout::of(header);
         let l1_may_move = !read_only && l1.length_bytes / 8 < size_bytes.div_ceil(1 << layout.table_covers_bits());
@@ -65,7 +65,7 @@ impl ImageTables {
         (self.size_bytes, self.l1_may_move) = (size_bytes, true);
     }
 
-    pub(super) fn file(&self) -> &ImageFile {
+    pub(super) fn file(&self) -> &WritableFile {
         &self.file
     }
 

@@ -1,13 +1,12 @@
 //! What images say of themselves, without opening them as disks.
 
 use super::bitmaps::{self, Bitmap};
-use super::chain::parse_header;
 use super::encryption::{self, Qcow2Encryption};
 use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
-use super::image_file::ImageFile;
+use super::own_file::parse_header;
 use super::snapshots::{self, Qcow2Snapshot};
 use crate::OpenedFile;
-use crate::formats::ImageError;
+use crate::formats::{ImageError, WritableFile};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::path::Path;
@@ -79,10 +78,10 @@ impl Qcow2Info {
         let header = parse_header(file, path, Header::parse_to_look)?;
         let mut reader = file.try_clone().map_err(failed)?;
         let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
-        Self::of_header(&ImageFile::new(reader, length_bytes, false, false), header).map_err(failed)
+        Self::of_header(&WritableFile::new(reader, length_bytes, false, false), header).map_err(failed)
     }
 
-    fn of_header(file: &ImageFile, header: Header) -> io::Result<Self> {
+    fn of_header(file: &WritableFile, header: Header) -> io::Result<Self> {
         let snapshots = snapshots::described(file, &header)?;
         let mut found = Vec::new();
         bitmaps::walk(file, &header, |bitmap, _| found.push(Qcow2Bitmap::of(&bitmap, &header)))?;

@@ -3,11 +3,11 @@
 use super::bitmaps::{AUTO, BITMAPS_MAX, Bitmap, Bits, GRANULARITY_MAX_BITS, GRANULARITY_MIN_BITS};
 use super::bitmaps::{NAME_MAX_BYTES, table_entries};
 use super::header::Header;
-use super::image_file::ImageFile;
 use super::metadata::{Bitmaps, Metadata};
+use super::own_file;
 use super::{Qcow2Disk, chain, internal_snapshots};
 use crate::OpenedFile;
-use crate::formats::ImageError;
+use crate::formats::{ImageError, WritableFile};
 use std::io;
 
 /// What is done to a bitmap.
@@ -38,7 +38,7 @@ struct BitmapChange<'a> {
     image: &'a OpenedFile,
     header: Header,
     metadata: Metadata,
-    file: ImageFile,
+    file: WritableFile,
     bitmaps: Bitmaps,
 }
 
@@ -46,7 +46,7 @@ struct BitmapChange<'a> {
 struct Source<'a> {
     image: &'a OpenedFile,
     header: Header,
-    file: ImageFile,
+    file: WritableFile,
     bitmaps: Bitmaps,
 }
 
@@ -107,7 +107,7 @@ impl<'a> BitmapChange<'a> {
         let failed = failed(image, "read the bitmaps of");
         let header = internal_snapshots::whole_header(image)?;
         let metadata = chain::own_metadata(image.file(), image.path(), &header)?;
-        let file = chain::image_file(image.file()).map_err(&failed)?;
+        let file = own_file::image_file(image.file()).map_err(&failed)?;
         let bitmaps = Bitmaps::read(&file, &header).map_err(&failed)?;
         Ok(Self { image, header, metadata, file, bitmaps })
     }
@@ -252,8 +252,8 @@ impl<'a> Source<'a> {
     fn of(image: &'a OpenedFile) -> Result<Self, ImageError> {
         let failed =
             |source| ImageError::System { action: "read the bitmaps of", path: image.path().to_owned(), source };
-        let header = chain::parse_header(image.file(), image.path(), Header::parse_to_read)?;
-        let file = chain::image_file(image.file()).map_err(&failed)?;
+        let header = own_file::parse_header(image.file(), image.path(), Header::parse_to_read)?;
+        let file = own_file::image_file(image.file()).map_err(&failed)?;
         let bitmaps = Bitmaps::read(&file, &header).map_err(&failed)?;
         Ok(Self { image, header, file, bitmaps })
     }

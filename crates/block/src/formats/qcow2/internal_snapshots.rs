@@ -1,13 +1,13 @@
 //! Snapshots that are kept inside of an image, as `image snapshot` lists and changes them.
 
-use super::census::Repair;
 use super::chain;
 use super::header::Header;
 use super::metadata::{Metadata, NewSnapshot};
+use super::own_file;
 use super::repair::Qcow2Check;
 use super::snapshots::{self, FoundSnapshot};
 use super::{Qcow2Disk, Qcow2Snapshot};
-use crate::formats::{AllowedDirectories, ImageError};
+use crate::formats::{AllowedDirectories, ImageError, Repair};
 use crate::{FileOptions, OpenedFile, Remedy};
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -32,9 +32,9 @@ impl Qcow2Disk {
     /// # Errors
     /// When the image is none, or its table of snapshots cannot be read.
     pub fn snapshots(image: &OpenedFile) -> Result<Vec<Qcow2Snapshot>, ImageError> {
-        let header = chain::parse_header(image.file(), image.path(), Header::parse_to_read)?;
+        let header = own_file::parse_header(image.file(), image.path(), Header::parse_to_read)?;
         let failed = failed(image, "read the snapshots of");
-        let file = chain::image_file(image.file()).map_err(&failed)?;
+        let file = own_file::image_file(image.file()).map_err(&failed)?;
         Ok(snapshots::found(&file, &header).map_err(&failed)?.into_iter().map(|found| found.described).collect())
     }
 
@@ -102,7 +102,7 @@ impl<'a> Change<'a> {
         let path = image.path().to_owned();
         let failed = failed(image, "read the snapshots of");
         let header = whole_header(image)?;
-        let file = chain::image_file(image.file()).map_err(&failed)?;
+        let file = own_file::image_file(image.file()).map_err(&failed)?;
         let found = snapshots::found(&file, &header).map_err(&failed)?;
         let handle = image.file().try_clone().map_err(&failed)?;
         let metadata = chain::open_in(handle, &path, &FileOptions::default(), allowed)?.into_metadata(&path)?;
@@ -126,7 +126,7 @@ impl<'a> Change<'a> {
 
 /// The header of an image that is whole: nothing is to be counted anew that was not counted right before.
 pub(super) fn whole_header(image: &OpenedFile) -> Result<Header, ImageError> {
-    let header = chain::header_to_change(image.file(), image.path())?;
+    let header = own_file::header_to_change(image.file(), image.path())?;
     let report = Qcow2Check::open(image, false)?.run(Repair::None, &mut |_| ())?;
     if report.corruptions == 0 {
         return Ok(header);

@@ -7,8 +7,8 @@
 use super::bitmaps::{self, Bitmap, FLAGS_AT, IN_USE};
 use super::dirty_bits::DirtyBits;
 use super::header::Header;
-use super::image_file::ImageFile;
 use super::metadata::Metadata;
+use crate::formats::WritableFile;
 use std::io;
 
 pub(super) struct KeptBitmaps {
@@ -28,7 +28,7 @@ enum State {
 
 impl KeptBitmaps {
     /// Of an image that is opened for writing, and what has to be remembered for them.
-    pub(super) fn of(file: &ImageFile, header: &Header) -> io::Result<Option<(Self, DirtyBits)>> {
+    pub(super) fn of(file: &WritableFile, header: &Header) -> io::Result<Option<(Self, DirtyBits)>> {
         let mut finest = None;
         let mut see = |bitmap: &Bitmap| {
             // What cannot be kept is marked, too.
@@ -52,7 +52,7 @@ impl KeptBitmaps {
     ///
     /// # Errors
     /// When the image cannot be read or written. Nothing may be changed then.
-    pub(super) fn begin(&mut self, file: &ImageFile) -> io::Result<()> {
+    pub(super) fn begin(&mut self, file: &WritableFile) -> io::Result<()> {
         if matches!(self.state, State::Untouched) {
             let mut kept = bitmaps::bitmaps(file, &self.header)?;
             kept.retain(|(bitmap, _)| is_kept(bitmap));

@@ -19,7 +19,7 @@ mod snapshots;
 use super::allocator::Allocator;
 use super::entries::{COPIED, Entry, Layout, Mapping, OFFSET_MASK, Place};
 use super::header::{Header, L1_AT, SIZE_AT, TABLE_MAX_BYTES, Table};
-use super::image_file::ImageFile;
+use crate::formats::WritableFile;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
@@ -41,8 +41,8 @@ const ENTRIES_MAX: usize = 64 << 10;
 
 /// The tables of an image that is written to.
 pub(super) struct Metadata {
-    file: Arc<ImageFile>,
-    data_file: Option<Arc<ImageFile>>,
+    file: Arc<WritableFile>,
+    data_file: Option<Arc<WritableFile>>,
     layout: Layout,
     /// What the header says that others must know, of version 3.
     incompatible: Option<u64>,
@@ -64,7 +64,7 @@ pub(super) struct Metadata {
 
 impl Metadata {
     /// Of an image that has been checked.
-    pub(super) fn new(file: Arc<ImageFile>, header: &Header) -> Self {
+    pub(super) fn new(file: Arc<WritableFile>, header: &Header) -> Self {
         Self {
             data_file: None,
             layout: Layout::of(header),
@@ -81,7 +81,7 @@ impl Metadata {
         }
     }
 
-    pub(super) fn set_data_file(&mut self, file: Arc<ImageFile>) {
+    pub(super) fn set_data_file(&mut self, file: Arc<WritableFile>) {
         self.data_fresh_from = if file.is_growing() { file.length_bytes() } else { u64::MAX };
         self.data_file = Some(file);
     }
@@ -91,7 +91,7 @@ impl Metadata {
     }
 
     /// Where the data are.
-    pub(super) fn data(&self) -> &ImageFile {
+    pub(super) fn data(&self) -> &WritableFile {
         self.data_file.as_ref().unwrap_or(&self.file)
     }
 

@@ -3,9 +3,9 @@
 use super::decompressor::Decompressor;
 use super::entries::Compressed;
 use super::header::Header;
-use super::image_file::ImageFile;
 use super::references::{self, Part, Reference};
 use super::snapshots;
+use crate::formats::WritableFile;
 use crate::formats::readers::{GoesOn, Take, try_blocks};
 use std::collections::HashSet;
 use std::io;
@@ -15,7 +15,7 @@ use std::iter::once;
 /// many `entries` are for them in tables, of which several may be for one. What else is wrong with the tables is the
 /// census's to say.
 pub(super) fn try_compressed(
-    file: &ImageFile,
+    file: &WritableFile,
     header: &Header,
     entries: u64,
     say: &mut dyn FnMut(&str),

@@ -4,8 +4,8 @@ use super::check;
 use super::header::Header;
 use super::header_change;
 use super::image::Image;
-use super::image_file::ImageFile;
 use super::references::{self, Reference};
+use crate::formats::WritableFile;
 use crate::formats::pending_check::{CHECKED_AT_ONCE_BYTES, PendingCheck};
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An image whose check has yet to be made.
 pub(super) struct Unchecked {
-    file: Arc<ImageFile>,
+    file: Arc<WritableFile>,
     header: Header,
 }
 
@@ -22,7 +22,7 @@ impl Unchecked {
     ///
     /// # Errors
     /// A sentence, which goes on after the image's path, when it is damaged.
-    pub(super) fn or_checked(file: &Arc<ImageFile>, header: &Header) -> Result<Option<Self>, String> {
+    pub(super) fn or_checked(file: &Arc<WritableFile>, header: &Header) -> Result<Option<Self>, String> {
         let this = Self { file: Arc::clone(file), header: header.clone() };
         let tables = references::in_l1(file, header, header.l1).map_err(|error| format!("cannot be read: {error}"))?;
         let tables = tables.filter(Reference::is_used).count() as u64;

@@ -1,11 +1,10 @@
 //! Putting another backing file behind an image.
 
-use super::chain::{header_to_change, image_file, read_header};
 use super::create::Qcow2Backing;
 use super::header_change;
-use super::image_file::ImageFile;
+use super::own_file::{header_to_change, image_file, read_header};
 use super::{Qcow2Disk, Qcow2Snapshot, snapshots};
-use crate::formats::{AllowedDirectories, ImageError};
+use crate::formats::{AllowedDirectories, ImageError, WritableFile};
 use crate::read::perform;
 use crate::{Disk, Engine, ExtentKind, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Segment, printable};
 use std::fs::File;
@@ -72,7 +71,7 @@ impl Qcow2Rebase {
         let header = read_header(&self.file, &self.path)?;
         let file = self.file.try_clone().map_err(|error| self.failed(error))?;
         let length_bytes = file.metadata().map_err(|error| self.failed(error))?.len();
-        let file = ImageFile::new(file, length_bytes, true, false);
+        let file = WritableFile::new(file, length_bytes, true, false);
         header_change::set_backing(&file, &header, backing).map_err(|error| self.failed(error))
     }
 

@@ -1,7 +1,7 @@
 //! How refcounts lie in their blocks: QEMU's docs/interop/qcow2.txt, "Host cluster management".
 
 use super::header::Header;
-use super::image_file::ImageFile;
+use crate::formats::WritableFile;
 use std::io;
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ impl Refblock {
         Self { bytes: vec![0; 1 << cluster_bits], order }
     }
 
-    pub(super) fn read(file: &ImageFile, header: &Header, offset: u64) -> io::Result<Self> {
+    pub(super) fn read(file: &WritableFile, header: &Header, offset: u64) -> io::Result<Self> {
         let mut bytes = vec![0; header.cluster_bytes() as usize];
         file.read(&mut bytes, offset)?;
         Ok(Self { bytes, order: header.refcount_order })

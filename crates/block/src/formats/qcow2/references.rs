@@ -6,7 +6,7 @@
 use super::encryption;
 use super::entries::{COMPRESSED, COPIED, Compressed, L1_RESERVED, L2_RESERVED, Layout, OFFSET_MASK};
 use super::header::{Header, Table};
-use super::image_file::ImageFile;
+use crate::formats::WritableFile;
 use std::io;
 
 /// What an entry refers to.
@@ -78,7 +78,7 @@ pub(super) fn in_header(header: &Header) -> impl Iterator<Item = Reference> {
 }
 
 /// The blocks of refcounts. Entries without one are left out.
-pub(super) fn in_refcount_table(file: &ImageFile, header: &Header) -> io::Result<impl Iterator<Item = Reference>> {
+pub(super) fn in_refcount_table(file: &WritableFile, header: &Header) -> io::Result<impl Iterator<Item = Reference>> {
     let length_bytes = header.cluster_bytes();
     Ok(file
         .entries(header.refcounts)?
@@ -89,7 +89,7 @@ pub(super) fn in_refcount_table(file: &ImageFile, header: &Header) -> io::Result
 }
 
 /// The L2 tables that an L1 table refers to; also entries that refer to none, at offset 0, but say something.
-pub(super) fn in_l1(file: &ImageFile, header: &Header, l1: Table) -> io::Result<impl Iterator<Item = Reference>> {
+pub(super) fn in_l1(file: &WritableFile, header: &Header, l1: Table) -> io::Result<impl Iterator<Item = Reference>> {
     let length_bytes = header.cluster_bytes();
     Ok(file.entries(l1)?.into_iter().enumerate().filter(|&(_, entry)| entry != 0).map(move |(index, entry)| {
         let offset_bytes = entry & OFFSET_MASK;
@@ -99,7 +99,7 @@ pub(super) fn in_l1(file: &ImageFile, header: &Header, l1: Table) -> io::Result<
 
 /// The clusters that the L2 table at an offset refers to; also entries that refer to none, at offset 0, but have bits
 /// that mean nothing.
-pub(super) fn in_l2(file: &ImageFile, header: &Header, table: u64) -> io::Result<impl Iterator<Item = Reference>> {
+pub(super) fn in_l2(file: &WritableFile, header: &Header, table: u64) -> io::Result<impl Iterator<Item = Reference>> {
     let (cluster_bytes, layout) = (header.cluster_bytes(), Layout::of(header));
     // A file may have any number of tables that hold nothing and take no storage.
     let words = match file.is_hole(table, cluster_bytes) {

@@ -5,13 +5,12 @@
 //! one, are written anew behind the file's end, made stable, and then put in force by one write of the header. That
 //! nobody else uses the image is the caller's to know.
 
-use super::census::{Census, CheckReport, Repair, Tell};
+use super::census::{Census, Tell};
 use super::header::{Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table, read_first_cluster};
-use super::image_file::ImageFile;
 use super::new_refcounts::NewRefcounts;
 use super::packed_check::try_compressed;
 use crate::OpenedFile;
-use crate::formats::ImageError;
+use crate::formats::{CheckReport, ImageError, Repair, WritableFile};
 use std::io::{self, Seek, SeekFrom};
 use std::path::PathBuf;
 
@@ -22,7 +21,7 @@ const REFCOUNT_TABLE_MAX_BYTES: u64 = 8 << 20;
 #[derive(Debug)]
 pub struct Qcow2Check {
     path: PathBuf,
-    pub(super) file: ImageFile,
+    pub(super) file: WritableFile,
     header: Header,
     /// Entries for compressed clusters that the last count of its tables has seen.
     compressed_entries: u64,
@@ -38,11 +37,11 @@ impl Qcow2Check {
         let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
         let file = image.file().try_clone().map_err(failed)?;
         let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
-        Self::of(image.path().to_owned(), ImageFile::new(file, length_bytes, is_writable, false))
+        Self::of(image.path().to_owned(), WritableFile::new(file, length_bytes, is_writable, false))
     }
 
     /// Of an image that is open.
-    pub(super) fn of(path: PathBuf, file: ImageFile) -> Result<Self, ImageError> {
+    pub(super) fn of(path: PathBuf, file: WritableFile) -> Result<Self, ImageError> {
         let first = read_first_cluster(|length| {
             let mut first = vec![0; file.length_bytes().min(length) as usize];
             file.read(&mut first, 0)?;

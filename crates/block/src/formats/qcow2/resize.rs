@@ -7,6 +7,7 @@ use super::encryption;
 use super::entries::{Entry, Mapping, Place};
 use super::header::Header;
 use super::metadata::Metadata;
+use super::own_file;
 use super::snapshots;
 use crate::formats::preallocation::{Preallocation, reserve};
 use crate::formats::{AllowedDirectories, ImageError};
@@ -26,7 +27,7 @@ pub(super) fn resize(
     preallocation: Preallocation,
     allowed: &AllowedDirectories,
 ) -> Result<(), ImageError> {
-    let header = chain::header_to_change(file, path)?;
+    let header = own_file::header_to_change(file, path)?;
     refuse_unsized_snapshots(file, path, &header)?;
     if header.backing.is_some() && preallocation != Preallocation::Off {
         let problem = "has a backing file, and such an image cannot be preallocated: nothing would show through";
@@ -55,7 +56,7 @@ pub(super) fn resize(
 
 /// A snapshot of a disk that changes its size has to say which it has.
 fn refuse_unsized_snapshots(file: &File, path: &Path, header: &Header) -> Result<(), ImageError> {
-    let image_file = chain::image_file(file).map_err(failed(path))?;
+    let image_file = own_file::image_file(file).map_err(failed(path))?;
     let found = snapshots::found(&image_file, header).map_err(failed(path))?;
     let problem = match found.iter().all(|snapshot| snapshot.own_size_bytes.is_some()) {
         true if found.is_empty() || header.version >= 3 => return Ok(()),
@@ -69,7 +70,7 @@ fn refuse_unsized_snapshots(file: &File, path: &Path, header: &Header) -> Result
 }
 
 fn bitmaps_of(file: &File, path: &Path, header: &Header) -> Result<Vec<Bitmap>, ImageError> {
-    let file = chain::image_file(file).map_err(failed(path))?;
+    let file = own_file::image_file(file).map_err(failed(path))?;
     let found = bitmaps::bitmaps(&file, header).map_err(failed(path))?;
     Ok(found.into_iter().map(|(bitmap, _)| bitmap).collect())
 }
@@ -98,7 +99,7 @@ pub(super) fn set_size(
     let image_file = file.try_clone().map_err(failed(path))?;
     let opened = chain::open_in(image_file, path, &FileOptions::default(), allowed)?;
     let metadata = opened.into_metadata(path)?;
-    let header = chain::read_header(file, path)?;
+    let header = own_file::read_header(file, path)?;
     change(metadata, &header, size_bytes, preallocation).map_err(failed(path))
 }
 

@@ -1,7 +1,7 @@
 //! What an image refers to beside its disk: tables of snapshots. QEMU's docs/interop/qcow2.txt, "Snapshots".
 
 use super::header::{DISK_MAX_BYTES, Header, Table};
-use super::image_file::ImageFile;
+use crate::formats::WritableFile;
 use std::io;
 
 /// QEMU's limits.
@@ -40,7 +40,7 @@ pub struct Qcow2Snapshot {
 }
 
 /// The snapshots, and their L1 tables.
-pub(super) fn snapshots(file: &ImageFile, header: &Header) -> io::Result<Directory> {
+pub(super) fn snapshots(file: &WritableFile, header: &Header) -> io::Result<Directory> {
     walk_snapshots(file, header, |_, _| Ok(()))
 }
 
@@ -58,7 +58,7 @@ pub(super) struct FoundSnapshot {
 }
 
 /// The snapshots, all of which can be used.
-pub(super) fn found(file: &ImageFile, header: &Header) -> io::Result<Vec<FoundSnapshot>> {
+pub(super) fn found(file: &WritableFile, header: &Header) -> io::Result<Vec<FoundSnapshot>> {
     let mut found = Vec::new();
     let directory = walk_snapshots(file, header, |entry, at| {
         if u32_of(entry, 36) > EXTRA_MAX_BYTES {
@@ -92,7 +92,7 @@ pub(super) fn found(file: &ImageFile, header: &Header) -> io::Result<Vec<FoundSn
 }
 
 /// What the snapshots say of themselves, as far as they can be read.
-pub(super) fn described(file: &ImageFile, header: &Header) -> io::Result<Vec<Qcow2Snapshot>> {
+pub(super) fn described(file: &WritableFile, header: &Header) -> io::Result<Vec<Qcow2Snapshot>> {
     let mut found = Vec::new();
     walk_snapshots(file, header, |entry, at| {
         found.push(describe(file, entry, at)?);
@@ -102,7 +102,7 @@ pub(super) fn described(file: &ImageFile, header: &Header) -> io::Result<Vec<Qco
 }
 
 /// Of the snapshot whose entry begins at `at`.
-fn describe(file: &ImageFile, entry: &[u8; SNAPSHOT_BYTES], at: u64) -> io::Result<Qcow2Snapshot> {
+fn describe(file: &WritableFile, entry: &[u8; SNAPSHOT_BYTES], at: u64) -> io::Result<Qcow2Snapshot> {
     const EXTRA_BYTES: usize = 24;
     let (extra_bytes, id_bytes, name_bytes) = (u32_of(entry, 36), u16_of(entry, 12), u16_of(entry, 14));
     let mut extra = [0; EXTRA_BYTES];
@@ -124,7 +124,7 @@ fn describe(file: &ImageFile, entry: &[u8; SNAPSHOT_BYTES], at: u64) -> io::Resu
 
 /// Goes through the entries of the snapshot table, and shows each and where it begins to `see`.
 fn walk_snapshots(
-    file: &ImageFile,
+    file: &WritableFile,
     header: &Header,
     mut see: impl FnMut(&[u8; SNAPSHOT_BYTES], u64) -> io::Result<()>,
 ) -> io::Result<Directory> {

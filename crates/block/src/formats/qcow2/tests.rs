@@ -3,14 +3,12 @@
 mod bounded;
 mod cost;
 mod crashes;
-mod cut_files;
 mod cut_keys;
 mod cut_short;
 mod failures;
 mod fuzz;
 mod fuzz_numbers;
 mod power_cut;
-pub(super) mod recorded_file;
 mod twins;
 
 use crate::{FileOptions, OpenedFile};

@@ -7,9 +7,9 @@ use super::allocator::Allocator;
 use super::entries::{COMPRESSED, COPIED, OFFSET_MASK, ZERO};
 use super::header::{Header, Table};
 use super::header_change;
-use super::image_file::ImageFile;
 use super::references::{self, Reference};
 use super::snapshots;
+use crate::formats::WritableFile;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// When it cannot be read or written, or has no room. Then it shows what it did.
-pub(super) fn expand_zeros(file: &Arc<ImageFile>, header: &Header) -> io::Result<()> {
+pub(super) fn expand_zeros(file: &Arc<WritableFile>, header: &Header) -> io::Result<()> {
     header_change::clear_unknown(file, header)?;
     let snapshots = snapshots::found(file, header)?;
     let mut tables = BTreeMap::<u64, usize>::new();
@@ -35,7 +35,7 @@ pub(super) fn expand_zeros(file: &Arc<ImageFile>, header: &Header) -> io::Result
 }
 
 struct Expansion<'a> {
-    file: &'a ImageFile,
+    file: &'a WritableFile,
     header: &'a Header,
     allocator: Allocator,
     zeros: Vec<u8>,

@@ -4,8 +4,8 @@
 use super::super::{BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapInfo, BlockMapWriter};
 use super::samples::vhdx_image::{self, ALL, LogEntry, METADATA_OFFSET, TABLE_OFFSET, VhdxImage};
 use crate::formats::power_cut::{BLOCK, Change, Kind, check, contents_of, cuts};
-use crate::formats::qcow2::{Recorded, Recorder};
 use crate::formats::random::Random;
+use crate::formats::recorded_file::{Recorded, Recorder};
 use crate::{
     AllowedDirectories, Disk, FileOptions, ImageError, MemoryMap, OpenedFile, Operation, Queue, Request, Segment,
 };

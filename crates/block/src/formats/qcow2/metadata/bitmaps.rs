@@ -5,11 +5,11 @@
 //! of a bitmap that is in use say nothing, and are changed where they lie.
 
 use super::Metadata;
+use crate::formats::WritableFile;
 use crate::formats::qcow2::bitmaps::{self, Bitmap, DIRECTORY_MAX_BYTES, FLAGS_AT, are_ones, place_of, table_entries};
 use crate::formats::qcow2::dirty_bits::DirtyBits;
 use crate::formats::qcow2::header::{BitmapDirectory, Header, SIZE_AT, Table};
 use crate::formats::qcow2::header_change::FirstCluster;
-use crate::formats::qcow2::image_file::ImageFile;
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
@@ -42,7 +42,7 @@ enum Placing {
 }
 
 impl Bitmaps {
-    pub(in crate::formats::qcow2) fn read(file: &ImageFile, header: &Header) -> io::Result<Self> {
+    pub(in crate::formats::qcow2) fn read(file: &WritableFile, header: &Header) -> io::Result<Self> {
         let listed = bitmaps::bitmaps(file, header)?.into_iter();
         let listed = listed.map(|(bitmap, _)| Listed { bitmap, entries: None }).collect();
         Ok(Self { listed, ..Self::default() })
@@ -73,7 +73,7 @@ impl Bitmaps {
 
     pub(in crate::formats::qcow2) fn remove(
         &mut self,
-        file: &ImageFile,
+        file: &WritableFile,
         header: &Header,
         index: usize,
     ) -> io::Result<()> {
@@ -83,7 +83,7 @@ impl Bitmaps {
     }
 
     /// The entries of a bitmap's table.
-    pub(in crate::formats::qcow2) fn entries(&self, file: &ImageFile, index: usize) -> io::Result<Vec<u64>> {
+    pub(in crate::formats::qcow2) fn entries(&self, file: &WritableFile, index: usize) -> io::Result<Vec<u64>> {
         let Listed { bitmap, entries } = &self.listed[index];
         entries.as_ref().map_or_else(|| file.entries(bitmap.table), |entries| Ok(entries.clone()))
     }
@@ -91,7 +91,7 @@ impl Bitmaps {
     /// Gives a bitmap other entries; what only the old ones lead to is gone.
     pub(in crate::formats::qcow2) fn replace(
         &mut self,
-        file: &ImageFile,
+        file: &WritableFile,
         header: &Header,
         index: usize,
         entries: Vec<u64>,

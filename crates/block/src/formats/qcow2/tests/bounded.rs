@@ -1,10 +1,9 @@
 //! However an image's tables point at each other, what is read of it is bounded by the length of its file.
 
-use super::super::census::Repair;
 use super::super::header::Header;
-use super::super::image_file::ImageFile;
 use super::super::repair::Qcow2Check;
 use super::super::{chain, check};
+use crate::formats::{Repair, WritableFile};
 use crate::{AllowedDirectories, FileOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -67,7 +66,7 @@ impl Forged {
     /// Checks it, repairs it, and looks at it as it is before it is written to: each reads it a few times at most.
     #[track_caller]
     fn is_read_within_bounds(&self, name: &str) {
-        let image = |writable| ImageFile::new(self.file(), FILE_BYTES, writable, true);
+        let image = |writable| WritableFile::new(self.file(), FILE_BYTES, writable, true);
         for (repair, times) in [(Repair::None, 2), (Repair::All, 8)] {
             let mut check = Qcow2Check::of(PathBuf::from(name), image(repair == Repair::All)).unwrap();
             let mut lines = 0;

@@ -13,8 +13,8 @@ mod history;
 mod model;
 mod shape;
 
-use super::cut_files::mixed;
-use super::recorded_file::Recorded;
+use crate::formats::cut_files::{CutFiles, mixed};
+use crate::formats::recorded_file::Recorded;
 use examine::examine;
 use history::{Operation, Player, Step, histories};
 use shape::{Files, SECTOR_BYTES, Shape};
@@ -170,7 +170,7 @@ fn crash(cases: &[Case], bounds: Bounds) -> Seen {
 struct Yard {
     directory: tempfile::TempDir,
     /// By shape: what its files are in the beginning.
-    shapes: Vec<(Shape, super::cut_files::CutFiles)>,
+    shapes: Vec<(Shape, CutFiles)>,
 }
 
 impl Yard {
@@ -187,7 +187,7 @@ impl Yard {
             Some((_, beginning)) => beginning.write(&files.all()),
             None => {
                 shape.make(&files);
-                self.shapes.push((*shape, super::cut_files::CutFiles::read(&files.all())));
+                self.shapes.push((*shape, CutFiles::read(&files.all())));
             }
         }
         let (recorded, steps, from) = Player::new(*shape, &files).play(history);

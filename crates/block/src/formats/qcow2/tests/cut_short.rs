@@ -2,15 +2,15 @@
 //! showed, and is no worse.
 
 use super::super::bitmaps::{self, Bitmap, Bits};
-use super::super::census::Repair;
 use super::super::header::Header;
 use super::super::metadata::Bitmaps;
 use super::super::{
     Preallocation, Qcow2Amendment, Qcow2Backing, Qcow2BitmapAction, Qcow2Check, Qcow2Commit, Qcow2CreateOptions,
-    Qcow2Disk, Qcow2Features, Qcow2Rebase, chain, resize,
+    Qcow2Disk, Qcow2Features, Qcow2Rebase, chain, own_file, resize,
 };
 use super::open_to_change;
-use super::recorded_file::{Recorded, Recorder};
+use crate::formats::Repair;
+use crate::formats::recorded_file::{Recorded, Recorder};
 use crate::read::perform;
 use crate::{
     AllowedDirectories, Disk, FileOptions, MemoryMap, OpenedFile, Operation, Qcow2Info, read_bytes, write_bytes,
@@ -358,8 +358,8 @@ fn disk_and_snapshots_are_whole_at_every_cut() {
 /// What a bitmap says was written: blocks of its granularity.
 fn set_in(path: &Path, which: &Bitmap) -> Vec<u64> {
     let image = OpenedFile::open(path, true).unwrap();
-    let header = chain::read_header(image.file(), path).unwrap();
-    let file = chain::image_file(image.file()).unwrap();
+    let header = own_file::read_header(image.file(), path).unwrap();
+    let file = own_file::image_file(image.file()).unwrap();
     let entries = file.entries(which.table).unwrap();
     let mut bits = Bits::new(&file, &header, which.granularity_bits, &entries);
     let (mut set, mut at) = (Vec::new(), 0);
@@ -372,8 +372,8 @@ fn set_in(path: &Path, which: &Bitmap) -> Vec<u64> {
 
 fn bitmaps_of(path: &Path) -> Vec<Bitmap> {
     let image = OpenedFile::open(path, true).unwrap();
-    let header = chain::read_header(image.file(), path).unwrap();
-    let found = bitmaps::bitmaps(&chain::image_file(image.file()).unwrap(), &header).unwrap();
+    let header = own_file::read_header(image.file(), path).unwrap();
+    let found = bitmaps::bitmaps(&own_file::image_file(image.file()).unwrap(), &header).unwrap();
     found.into_iter().map(|(bitmap, _)| bitmap).collect()
 }
 
@@ -405,12 +405,12 @@ fn bitmaps_that_are_changed_are_the_old_ones_or_the_new_ones_at_every_cut() {
     let path = image_with_bitmaps(directory.path());
     let (old, shown) = (bitmaps_and_bits(&path), contents(&path));
     let image = open_to_change(&path);
-    let header = chain::read_header(image.file(), &path).unwrap();
+    let header = own_file::read_header(image.file(), &path).unwrap();
     let recording = recorded(&path, || {
         let file = image.file().try_clone().unwrap();
         let opened = chain::open_in(file, &path, &FileOptions::default(), &allowed(&path)).unwrap();
         let mut metadata = opened.metadata.unwrap();
-        let file = chain::image_file(image.file()).unwrap();
+        let file = own_file::image_file(image.file()).unwrap();
         let mut bitmaps = Bitmaps::read(&file, &header).unwrap();
         bitmaps.add(Bitmap::new(b"fourth", 9), 1);
         let entries = bitmaps.entries(&file, 0).unwrap();

@@ -2,7 +2,7 @@
 
 use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, chain};
 use super::open_to_change;
-use super::recorded_file::{Failures, Recorder};
+use crate::formats::recorded_file::{Failures, Recorder};
 use crate::{
     AllowedDirectories, Completion, Disk, FileDisk, FileOptions, MemoryMap, Operation, Queue, Request, RequestError,
     Segment,

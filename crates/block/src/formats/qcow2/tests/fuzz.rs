@@ -1,9 +1,9 @@
 //! Images with a spoiled header or spoiled tables.
 
-use super::super::census::{CheckReport, Repair};
 use super::super::header::Header;
 use super::super::{Qcow2BitmapAction, Qcow2Check, Qcow2CreateOptions, Qcow2Disk};
 use super::open_to_change;
+use crate::formats::{CheckReport, Repair};
 use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Request, Segment};
 use bolero::TypeGenerator;
 use std::fs;

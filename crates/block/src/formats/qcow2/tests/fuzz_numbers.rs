@@ -3,11 +3,11 @@
 //! What is spoiled is chosen among the numbers that are not zero, and those behind them: nearly all of these are of
 //! headers and tables, as the data are compressed, or zeros.
 
-use super::super::census::Repair;
 use super::super::{Preallocation, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Qcow2Writer};
 use super::fuzz::{User, checked, checked_with, is_for_others, open, options};
 use super::open_to_change;
 use crate::conversion::{Conversion, ConversionOptions, Qcow2Target};
+use crate::formats::Repair;
 use crate::{AllowedDirectories, Disk, FileDisk, Operation};
 use bolero::TypeGenerator;
 use std::fs::{self, File};

@@ -3,9 +3,9 @@
 
 use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
 use super::output_of;
-use super::recorded_file::{Recorded, Recorder};
 use crate::formats::power_cut::{BLOCK, Change, Kind, check, contents_of, cuts};
 use crate::formats::random::Random;
+use crate::formats::recorded_file::{Recorded, Recorder};
 use crate::{AllowedDirectories, Completion, Disk, FileOptions, MemoryMap, Operation, Queue, Request, Segment};
 use std::fs;
 use std::mem;

@@ -1,11 +1,11 @@
 //! What is asked of an image that a crash has left: it is in order, shows what it may, and can be written to.
 
-use super::super::super::{Qcow2Check, Qcow2Disk, Repair};
+use super::super::super::{Qcow2Check, Qcow2Disk};
 use super::super::output_of;
 use super::contents;
 use super::model::Shown;
 use super::shape::{Files, SECTOR_BYTES, allowed};
-use crate::{Disk, Engine, FileOptions, OpenedFile, read_bytes, write_bytes};
+use crate::{Disk, Engine, FileOptions, OpenedFile, Repair, read_bytes, write_bytes};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;

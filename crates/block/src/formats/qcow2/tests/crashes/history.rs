@@ -1,12 +1,12 @@
 //! Short histories of an image: what is done with it, one thing after the other.
 
-use super::super::super::{Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2Disk, Qcow2Rebase, Repair};
+use super::super::super::{Preallocation, Qcow2Backing, Qcow2Check, Qcow2Commit, Qcow2Disk, Qcow2Rebase};
 use super::super::open_to_change;
-use super::super::recorded_file::{Recorded, Recorder};
 use super::contents;
 use super::shape::{Files, SECTOR_BYTES, Shape, allowed};
+use crate::formats::recorded_file::{Recorded, Recorder};
 use crate::read::perform;
-use crate::{Disk, FileOptions, MemoryMap, Segment};
+use crate::{Disk, FileOptions, MemoryMap, Repair, Segment};
 use std::ops::Range;
 
 /// What can be done with an image.

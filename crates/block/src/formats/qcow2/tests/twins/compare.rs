@@ -1,11 +1,11 @@
 //! What twins have to have in common, and what they need not.
 
 use super::super::super::bitmaps::{self, Bits};
-use super::super::super::{Qcow2Check, Qcow2Info, Qcow2MappingKind, Repair, chain};
+use super::super::super::{Qcow2Check, Qcow2Info, Qcow2MappingKind, own_file};
 use super::Twins;
 use super::ours::{Ours, contents};
 use super::theirs::Theirs;
-use crate::{Disk, OpenedFile, read_bytes};
+use crate::{Disk, OpenedFile, Repair, read_bytes};
 use serde_json::{Value, json};
 use std::ops::Range;
 use std::path::Path;
@@ -261,8 +261,8 @@ type Said = (Vec<u8>, Vec<Range<u64>>);
 fn same_bitmaps(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), String> {
     let said = |path: &Path| -> Result<Vec<Said>, String> {
         let image = OpenedFile::open(path, true).map_err(|error| error.to_string())?;
-        let header = chain::read_header(image.file(), path).map_err(|error| error.to_string())?;
-        let file = chain::image_file(image.file()).map_err(|error| error.to_string())?;
+        let header = own_file::read_header(image.file(), path).map_err(|error| error.to_string())?;
+        let file = own_file::image_file(image.file()).map_err(|error| error.to_string())?;
         let found = bitmaps::bitmaps(&file, &header).map_err(|error| error.to_string())?;
         let mut all = Vec::new();
         for (bitmap, _) in found {
