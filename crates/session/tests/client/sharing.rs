@@ -150,6 +150,32 @@ fn whoever_sleeps_is_woken_for_what_another_finds() {
     assert!(sleeper.peek(0, 65536) == contents[..65536]);
 }
 
+/// The virtqueue's event is taken by the one that has found it, and asked for anew: it says nothing of what it found.
+#[test]
+fn whoever_sleeps_is_woken_though_the_other_goes_on_to_sleep() {
+    let rig = Rig::new(&pattern(1 << 20, 8), 1, &sharing());
+    let (mut sleeper, mut other) = (Client::new(&rig.disk, 4), Client::new(&rig.disk, 4));
+    let event = sleeper.queue.completion_event().unwrap().try_clone_to_owned().unwrap();
+    let segments = sleeper.segments(0, 4096);
+    let mut completions = Vec::with_capacity(4);
+    for round in 0..200 {
+        sleeper.push(Operation::Read, 0, &segments, round);
+        sleeper.queue.submit().unwrap();
+        let deadline = Instant::now() + LONG;
+        while sleeper.queue.in_flight() > 0 {
+            sleeper.queue.reap(&mut completions);
+            let mut fds = [PollFd::new(&event, PollFlags::IN)];
+            while sleeper.queue.in_flight() > 0 && fds[0].revents().is_empty() {
+                assert!(Instant::now() < deadline, "it is not woken");
+                other.queue.reap(&mut completions);
+                other.queue.completion_event();
+                poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 })).unwrap();
+            }
+        }
+        assert_eq!(completions.drain(..).map(|done| (done.token, done.result)).collect::<Vec<_>>(), [(round, Ok(()))]);
+    }
+}
+
 /// With a server that is told of regions one by one, and one that gets all of its table anew, for which its virtqueue
 /// stops and goes on.
 #[test]
