@@ -321,7 +321,7 @@ impl Drop for Machine {
 
 /// A disk for a guest, which has one processor, and so one queue.
 pub(crate) fn export(name: Arc<str>, disk: Arc<dyn Disk>) -> Export {
-    Export { name, disk, queues: 1, weight: NonZeroU32::MIN }
+    Export { name, disk, queues: 1, weight: NonZeroU32::MIN, is_alone: false }
 }
 
 fn spawn(parts: &MachineParts<'_>, lines: Lines, directory: &TempDir) -> Result<ChildProcess, Cause> {

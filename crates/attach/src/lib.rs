@@ -307,7 +307,13 @@ impl Attachment {
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
             }
-            let export = Export { name: name.to_string_lossy().into(), disk, queues: QUEUES, weight: NonZeroU32::MIN };
+            let export = Export {
+                name: name.to_string_lossy().into(),
+                disk,
+                queues: QUEUES,
+                weight: NonZeroU32::MIN,
+                is_alone: false,
+            };
             let server = Arc::clone(&server);
             // Who cannot be served sees the stream's end, and says so.
             let serve = move |stream| server.attach(stream, export.clone()).ok();

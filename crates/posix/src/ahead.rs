@@ -1,10 +1,10 @@
 //! Reading before it is asked for, where a program reads one piece behind the other.
 //!
 //! The disk has the pieces that come next under way while the program uses what came. What was read so is given away
-//! only where nobody has changed the disk since it was asked for ([`Writers`](crate::writers::Writers)): a program that
-//! hears of a write sees it.
+//! only where nobody has changed the disk since it was asked for ([`Connection::state`]): a program that hears of a
+//! write sees it.
 
-use crate::connection::{CHANNEL_BYTES, Channel, Connection, PIECE_BYTES};
+use crate::connection::{CHANNEL_BYTES, Channel, Connection, PIECE_BYTES, State};
 use crate::errno::Errno;
 use crate::setup::Inside;
 use crate::transfer::{Buffers, Part, segment};
@@ -35,8 +35,8 @@ struct Stream {
     next: u64,
     reads: usize,
     bytes: usize,
-    /// Changes of the disk before the pieces were asked for.
-    changes: u64,
+    /// The disk's before the pieces were asked for.
+    state: State,
     /// One behind the other; the first has the next byte.
     pieces: VecDeque<Piece>,
     slots: [Slot; SLOTS],
@@ -91,16 +91,16 @@ impl Stream {
         length: usize,
         buffers: &Buffers<'_>,
     ) -> Result<usize, Errno> {
-        let changes = connection.writers.quiet();
-        if offset != self.next || changes != Some(self.changes) {
+        let state = connection.state();
+        if offset != self.next || state != Some(self.state) {
             self.forget();
-            let goes_on = offset == self.next && changes.is_some();
+            let goes_on = offset == self.next && state.is_some();
             (self.reads, self.bytes) = if goes_on { (self.reads.min(READS_MIN - 1), 0) } else { (0, 0) };
-            self.changes = changes.unwrap_or(0);
+            self.state = state.unwrap_or_default();
         }
         self.next = offset + length as u64;
         self.bytes = self.bytes.saturating_add(length);
-        if changes.is_none() || self.is_refused {
+        if state.is_none() || self.is_refused {
             return Ok(0);
         }
         if self.reads < READS_MIN {
@@ -148,7 +148,7 @@ impl Stream {
 
     /// Asks for what comes from `at` on, unless the disk has changed.
     fn ask(&mut self, connection: &Connection, at: u64) {
-        if self.pieces.len() == PIECES_MAX || connection.writers.quiet() != Some(self.changes) {
+        if self.pieces.len() == PIECES_MAX || connection.state() != Some(self.state) {
             return;
         }
         let Some(channel) = &mut self.channel else { return };

@@ -43,6 +43,14 @@ pub(crate) struct Channel {
     pub(crate) completions: Vec<Completion>,
 }
 
+/// What a disk has been through: changes by the processes that have it, and servers, between which others may have
+/// changed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    changes: u64,
+    servers: u64,
+}
+
 /// A disk that is open in this process.
 pub(crate) struct Connection {
     number: usize,
@@ -219,6 +227,14 @@ impl Connection {
     /// Before a transfer: what others have written is done, and they know of this process.
     pub(crate) fn enter(&self) -> Result<(), Errno> {
         self.users.as_ref().map_or(Ok(()), |users| users::enter(self.number, users))
+    }
+
+    /// The disk's now, if nobody changes it: what is asked for now is good for as long as this says the same.
+    #[inline]
+    pub(crate) fn state(&self) -> Option<State> {
+        let changes = self.writers.quiet()?;
+        let servers = self.opened.session.as_ref().map_or(0, |session| session.servers());
+        Some(State { changes, servers })
     }
 
     /// A request of this process's, which nobody waits for, until it is dropped.

@@ -34,6 +34,8 @@ pub(crate) struct Clients {
     server: Server,
     disk: Arc<dyn Disk>,
     queues: u16,
+    /// Nobody but they change it.
+    is_alone: bool,
     sessions: Sessions,
     /// The same, for whoever looks at them from another thread while their events are borrowed.
     shown: Arc<Mutex<Shown>>,
@@ -41,10 +43,16 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Nobody yet. People are told what happens by `notices`.
-    pub(crate) fn new(server: Server, disk: Arc<dyn Disk>, queues: u16, notices: &'static Notices) -> Self {
+    /// Nobody yet, of a disk that nobody else changes if it `is_alone`. People are told what happens by `notices`.
+    pub(crate) fn new(
+        server: Server,
+        disk: Arc<dyn Disk>,
+        is_alone: bool,
+        queues: u16,
+        notices: &'static Notices,
+    ) -> Self {
         let (sessions, shown) = (Sessions::new(), Arc::default());
-        Self { server, disk, queues, sessions, shown, notices }
+        Self { server, disk, is_alone, queues, sessions, shown, notices }
     }
 
     /// What there is to see, at any time, from any thread.
@@ -96,7 +104,9 @@ impl Grantor for Clients {
         let Grant { session: number, range_bytes, read_only, weight, name } = grant.clone();
         let disk =
             PartitionDisk::new(Arc::clone(&self.disk), range_bytes, read_only).map_err(|error| error.to_string())?;
-        let export = Export { name: name.into(), disk: Arc::new(disk), queues: self.queues, weight };
+        // What one of them writes no other has (`Driver`, `offers`), but the one that only reads the partition table.
+        let is_alone = self.is_alone && !(number == OWN_SESSION && read_only);
+        let export = Export { name: name.into(), disk: Arc::new(disk), queues: self.queues, weight, is_alone };
         let session = Arc::new(self.server.attach(stream, export).map_err(|error| error.to_string())?);
         self.sessions.insert(number, session);
         self.show();

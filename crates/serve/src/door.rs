@@ -65,6 +65,7 @@ pub fn stand_at_the_door(options: DoorOptions, operator: &dyn Operator) -> Resul
             let stream = UnixStream::from(stdin);
             let lifeline = Some(stream.try_clone().context("watching the driver's connection")?);
             let disk = Arc::new(SessionDisk::from_stream(stream, "the driver", &session)?);
+            preparation.is_alone = disk.is_alone();
             let read_only = disk.geometry().read_only;
             let offers = offers(&*disk, table, &exports, read_only)?;
             for warning in &offers.warnings {

@@ -32,6 +32,8 @@ pub(crate) struct Preparation<'a> {
     metrics: Option<TcpListener>,
     /// Whether the disk makes connections after it was opened: a session outlives its server.
     connects: bool,
+    /// Whether nobody else changes the disk.
+    pub(crate) is_alone: bool,
     /// Closed once the disk is open, whose name may say one of them.
     inherited: Option<Inherited>,
     /// Takes descriptors from clients.
@@ -54,7 +56,8 @@ impl<'a> Preparation<'a> {
         let stop = Arc::new(EventFd::new().context("making an event")?);
         operator.begin(Arc::clone(&stop))?;
         let notices = operator.notices();
-        Ok(Self { notices, operator, stop, running, metrics, connects: false, inherited, doorkeeper, descriptors })
+        let (connects, is_alone) = (false, false);
+        Ok(Self { notices, operator, stop, running, metrics, connects, is_alone, inherited, doorkeeper, descriptors })
     }
 
     /// As [`Preparation::new`], with the disk of this name.
@@ -69,9 +72,10 @@ impl<'a> Preparation<'a> {
     ) -> Result<(Self, Arc<dyn Disk>)> {
         let connects = name.kind() == Kind::Session;
         let mut preparation = Self { connects, ..Self::new(running, operator)? };
-        let disk = open_disk(name, opening)?.disk;
+        let opened = open_disk(name, opening)?;
+        preparation.is_alone = opened.is_alone();
         preparation.close_inherited();
-        Ok((preparation, disk))
+        Ok((preparation, opened.disk))
     }
 
     /// Closes what whoever started this process left it.
@@ -108,7 +112,7 @@ impl<'a> Preparation<'a> {
         let descriptors = self.descriptors;
         let server = ServerOptions { threads, cpus, poll, doorkeeper, descriptors, ..ServerOptions::default() };
         let server = Server::start(&server).context("starting I/O threads")?;
-        let clients = Clients::new(server, disk, queues, self.notices);
+        let clients = Clients::new(server, disk, self.is_alone, queues, self.notices);
         let notices = self.notices;
         let stop = self.show(Arc::new(clients.view()))?;
         Ok(Serving { clients, stop, notices })

@@ -38,6 +38,7 @@ fn serve() -> Result<Infallible, Box<dyn Error>> {
             disk: Arc::clone(&disk) as _,
             queues: 1,
             weight: NonZeroU32::MIN,
+            is_alone: false,
         };
         let session = server.attach(client, export)?;
         eprintln!("{:?}", session.wait());

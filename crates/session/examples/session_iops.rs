@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         disk: Arc::new(NullDisk::new(8 << 30, 512)?),
         queues: 1,
         weight: NonZeroU32::MIN,
+        is_alone: false,
     };
     let _session = server.attach(theirs, export)?;
     let disk = SessionDisk::from_stream(ours, "null", &SessionOptions::default())?;

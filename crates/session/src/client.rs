@@ -136,6 +136,18 @@ impl SessionDisk {
         usize::from(self.queue_count()).saturating_sub(merges.into()).max(1)
     }
 
+    /// Whether nobody else changes the disk while a server serves it: what was read is so until something is written
+    /// here, or there is [another server](Self::servers).
+    pub fn is_alone(&self) -> bool {
+        self.keeper.link.offer().is_alone()
+    }
+
+    /// Servers that there have been so far, one after the other. Between two of them, anybody may have changed the
+    /// disk.
+    pub fn servers(&self) -> u64 {
+        self.keeper.link.servers.load(Ordering::Acquire)
+    }
+
     /// Why the session has ended, if it has: the reason of requests that fail with ENOTCONN.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.keeper.link.failure()

@@ -122,6 +122,15 @@ impl OpenDisk {
         self.session.as_ref().map_or(usize::MAX, |session| session.queues_for(block_bytes))
     }
 
+    /// Whether nobody else changes it while it is open here: its file is locked, as disks are, against all who want to
+    /// (a device is not), or whoever serves it says so.
+    pub fn is_alone(&self) -> bool {
+        match &self.file {
+            Some(file) => file.file().metadata().is_ok_and(|metadata| metadata.is_file()),
+            None => self.session.as_ref().is_none_or(|session| session.is_alone()),
+        }
+    }
+
     /// What is to be said of a request to it that failed.
     pub fn reason(&self, error: RequestError) -> String {
         // A request knows only that the connection is gone.

@@ -119,6 +119,8 @@ pub struct Export {
     pub queues: u16,
     /// The client's share of an I/O thread, against others'.
     pub weight: NonZeroU32,
+    /// Nobody but the client changes what there is for it on the disk, for as long as it is there.
+    pub is_alone: bool,
 }
 
 impl fmt::Debug for Export {

@@ -34,6 +34,9 @@ pub(crate) mod protocol {
     pub(crate) const RESET_DEVICE: u64 = 1 << 13;
     pub(crate) const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
     pub(crate) const STATUS: u64 = 1 << 16;
+    /// Not the specification's, and from the other end of its numbers: nobody but the client changes what it is served,
+    /// for as long as it is there.
+    pub(crate) const ALONE: u64 = 1 << 63;
 }
 
 /// What a front end asks ("Front-end message types").

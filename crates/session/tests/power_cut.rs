@@ -65,7 +65,7 @@ fn record(directory: &Path, between: impl FnOnce(Arc<dyn Disk>) -> Arc<dyn Disk>
     let mut guest = UserModeLinux::find().unwrap().boot(128, directory, &socket, SCRIPT, TIMEOUT).unwrap();
     let (stream, _) = listener.accept().unwrap();
     let server = Server::start(&ServerOptions { poll: Duration::ZERO, ..ServerOptions::default() }).unwrap();
-    let export = Export { name: "disk".into(), disk, queues: 1, weight: NonZeroU32::MIN };
+    let export = Export { name: "disk".into(), disk, queues: 1, weight: NonZeroU32::MIN, is_alone: false };
     let _session = server.attach(stream, export).unwrap();
     let mut synced = Vec::new();
     for file in 1..=FILES {

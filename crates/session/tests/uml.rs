@@ -54,7 +54,7 @@ fn a_guest_mounts_and_writes_and_the_host_finds_it() {
     let listener = Listener::bind(&socket, &[]).unwrap();
     let server = Server::start(&ServerOptions::default()).unwrap();
     let disk = Arc::new(FileDisk::open(Path::new(&image), &FileOptions::default()).unwrap());
-    let export = Export { name: "uml".into(), disk, queues: 1, weight: NonZeroU32::MIN };
+    let export = Export { name: "uml".into(), disk, queues: 1, weight: NonZeroU32::MIN, is_alone: false };
 
     let guest = UserModeLinux::find().unwrap().boot(128, directory.path(), &socket, SCRIPT, TIMEOUT).unwrap();
     let session = server.attach(accept(&listener), export).unwrap();

@@ -183,6 +183,7 @@ pub(super) struct Link {
     kicks: Mutex<Vec<Weak<EventFd>>>,
     geometry: Mutex<Geometry>,
     pub(super) generation: AtomicU64,
+    pub(super) servers: AtomicU64,
     pub(super) change: EventFd,
 }
 
@@ -211,6 +212,7 @@ impl Link {
             }),
             kicks: Mutex::default(),
             generation: AtomicU64::new(0),
+            servers: AtomicU64::new(1),
             change: options.new_event()?,
         })
     }
@@ -450,6 +452,7 @@ impl Link {
         state.given_up = None;
         state.connection = Some(Arc::new(connection));
         // Before any request completes: whoever sees that one did sees the disk as it is now.
+        self.servers.fetch_add(1, Ordering::AcqRel);
         let geometry = self.remember(offer.geometry).then_some(offer.geometry);
         for (running, ring) in state.vrings.iter().flatten().zip(fresh) {
             let kick = Arc::clone(&running.kick);

@@ -32,8 +32,12 @@ const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | 1 << blk::VIRTIO_BLK_F_WRITE_ZEROES
     | FEATURE_PROTOCOL_FEATURES;
 
-const PROTOCOL_FEATURES: u64 =
-    protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG | protocol::CONFIGURE_MEM_SLOTS | protocol::BACKEND_REQ;
+const PROTOCOL_FEATURES: u64 = protocol::MQ
+    | protocol::REPLY_ACK
+    | protocol::CONFIG
+    | protocol::CONFIGURE_MEM_SLOTS
+    | protocol::BACKEND_REQ
+    | protocol::ALONE;
 
 /// What was negotiated with a server, checked.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +56,11 @@ impl Offer {
     /// Whether regions are added and removed one by one.
     pub(super) fn adds_regions(&self) -> bool {
         self.protocol & protocol::CONFIGURE_MEM_SLOTS != 0
+    }
+
+    /// Whether nobody else changes the disk.
+    pub(super) fn is_alone(&self) -> bool {
+        self.protocol & protocol::ALONE != 0
     }
 
     pub(super) fn event_idx(&self) -> bool {

@@ -380,7 +380,8 @@ impl Control {
 
     fn offered_protocol(&self) -> u64 {
         let in_flight = if self.device.takes_over() { protocol::INFLIGHT_SHMFD } else { 0 };
-        PROTOCOL_FEATURES | in_flight
+        let alone = if self.device.is_alone() { protocol::ALONE } else { 0 };
+        PROTOCOL_FEATURES | in_flight | alone
     }
 
     fn set_features(&mut self, features: u64) -> Result<Reply, Fault> {

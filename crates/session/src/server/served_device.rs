@@ -25,6 +25,11 @@ pub trait ServedDevice: Send + Sync {
         None
     }
 
+    /// Whether nobody but the client changes what it has behind it, for as long as the session goes on.
+    fn is_alone(&self) -> bool {
+        false
+    }
+
     /// Whether its queues keep a record of requests in flight, so that another server can take over.
     fn takes_over(&self) -> bool {
         false
@@ -66,6 +71,7 @@ const QUEUE_SIZE_USUAL: u16 = 128;
 pub(super) struct ServedDisk {
     disk: Arc<dyn Disk>,
     queues: u16,
+    is_alone: bool,
     serial: [u8; SERIAL_BYTES],
 }
 
@@ -73,7 +79,8 @@ impl ServedDisk {
     pub(super) fn new(export: &Export) -> Self {
         let mut serial = [0; SERIAL_BYTES];
         serial.iter_mut().zip(export.name.bytes()).for_each(|(to, from)| *to = from);
-        Self { disk: Arc::clone(&export.disk), queues: export.queues, serial }
+        let Export { queues, is_alone, .. } = *export;
+        Self { disk: Arc::clone(&export.disk), queues, is_alone, serial }
     }
 }
 
@@ -92,6 +99,10 @@ impl ServedDevice for ServedDisk {
 
     fn change_event(&self) -> Option<BorrowedFd<'_>> {
         self.disk.change_event()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     fn takes_over(&self) -> bool {

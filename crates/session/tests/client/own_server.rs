@@ -3,7 +3,7 @@
 use crate::data::random_requests;
 use crate::rig::{Client, all_ways};
 use crate::verify::verify;
-use blockyard_block::{Disk, MemoryDisk, Operation};
+use blockyard_block::{Disk, MemoryDisk, Operation, RequestError};
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use blockyard_session::server::{Export, Server, ServerOptions};
 use std::num::NonZeroU32;
@@ -15,7 +15,13 @@ use std::time::{Duration, Instant};
 const SHARE: usize = 2 << 20;
 
 fn export(disk: &Arc<MemoryDisk>, queues: u16) -> Export {
-    Export { name: "memory".into(), disk: Arc::clone(disk) as Arc<dyn Disk>, queues, weight: NonZeroU32::MIN }
+    Export {
+        name: "memory".into(),
+        disk: Arc::clone(disk) as Arc<dyn Disk>,
+        queues,
+        weight: NonZeroU32::MIN,
+        is_alone: false,
+    }
 }
 
 fn read_all(disk: &dyn Disk, length: usize) -> Vec<u8> {
@@ -108,4 +114,44 @@ fn requests_survive_sessions_that_the_server_ends() {
         writers.into_iter().map(|writer| writer.join().unwrap()).collect::<Vec<_>>()
     });
     assert!(read_all(&*memory, 2 * SHARE) == models.concat());
+}
+
+/// Another server may be one beside which others change the disk: that is no successor of one beside which nobody does.
+#[test]
+fn a_client_that_was_alone_stays_so_or_has_no_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let memory = Arc::new(MemoryDisk::new(SHARE as u64, 512).unwrap());
+    let server = Server::start(&ServerOptions::default()).unwrap();
+    let accept = |is_alone| {
+        let export = Export { is_alone, ..export(&memory, 2) };
+        server.attach(listener.accept().unwrap().0, export).unwrap()
+    };
+    let options = SessionOptions { reconnect: Duration::from_secs(300), ..SessionOptions::default() };
+    std::thread::scope(|scope| {
+        for is_alone in [false, true] {
+            let connecting = scope.spawn(|| SessionDisk::connect(&path, &options).unwrap());
+            let first = accept(is_alone);
+            let disk = connecting.join().unwrap();
+            assert_eq!((disk.is_alone(), disk.servers()), (is_alone, 1));
+            first.revoke();
+            let second = accept(is_alone);
+            let mut client = Client::new(&disk, 1);
+            client.perform(Operation::Flush, 0, &[]).unwrap();
+            assert_eq!((disk.is_alone(), disk.servers()), (is_alone, 2));
+            second.revoke();
+            let third = accept(!is_alone);
+            let flushed = client.perform(Operation::Flush, 0, &[]);
+            let failure = disk.failure().unwrap_or_default();
+            if is_alone {
+                assert_eq!(flushed, Err(RequestError::Os(libc::ENOTCONN)));
+                assert!(failure.contains("it lacks features that it had"), "{failure}");
+            } else {
+                assert_eq!(flushed, Ok(()), "{failure}");
+                assert!(!disk.is_alone(), "what was not said at first is not relied on");
+            }
+            drop((client, disk, third));
+        }
+    });
 }

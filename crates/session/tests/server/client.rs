@@ -36,7 +36,7 @@ pub(crate) const IN: u32 = 0;
 pub(crate) const OUT: u32 = 1;
 
 pub(crate) fn export(disk: Arc<dyn Disk>, queues: u16, weight: u32) -> Export {
-    Export { name: "disk".into(), disk, queues, weight: NonZeroU32::new(weight).unwrap() }
+    Export { name: "disk".into(), disk, queues, weight: NonZeroU32::new(weight).unwrap(), is_alone: false }
 }
 
 pub(crate) fn server(poll: Duration) -> Server {
