@@ -33,6 +33,22 @@ macro_rules! counters {
             }
         }
 
+        impl QueueCounts {
+            /// How many they are.
+            pub const COUNT: usize = [$(stringify!($name)),*].len();
+
+            /// All of them, in their order.
+            pub fn to_words(self) -> [u64; Self::COUNT] {
+                [$(self.$name),*]
+            }
+
+            /// What [`QueueCounts::to_words`] was given.
+            pub fn from_words(words: [u64; Self::COUNT]) -> Self {
+                let [$($name),*] = words;
+                Self { $($name),* }
+            }
+        }
+
         impl Add for QueueCounts {
             type Output = Self;
 

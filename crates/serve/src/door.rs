@@ -61,7 +61,8 @@ pub fn stand_at_the_door(options: DoorOptions, operator: &dyn Operator) -> Resul
             Ok(mediator.run()?)
         }
         Door::Copier => {
-            let session = SessionOptions { io_buffer_bytes: Some(IO_BUFFER_BYTES), ..SessionOptions::default() };
+            let io_buffer_bytes = Some(IO_BUFFER_BYTES);
+            let session = SessionOptions { io_buffer_bytes, is_passed_on: true, ..SessionOptions::default() };
             let stream = UnixStream::from(stdin);
             let lifeline = Some(stream.try_clone().context("watching the driver's connection")?);
             let disk = Arc::new(SessionDisk::from_stream(stream, "the driver", &session)?);

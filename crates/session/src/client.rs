@@ -46,6 +46,7 @@ mod stream;
 mod transfers;
 mod vring;
 
+use crate::further::{FurtherReport, REPORT_BYTES};
 use blockyard_block::EventFd;
 use blockyard_block::{Disk, Extent, ExtentKind, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};
 use connection::Connection;
@@ -60,7 +61,7 @@ use ring::RingShape;
 use shared_queue::SharedQueue;
 use shared_vring::{SHARED_DEPTH, Shared, SharedVring};
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -93,7 +94,7 @@ impl SessionDisk {
     pub fn connect(path: &Path, options: &SessionOptions) -> Result<Self, SessionError> {
         let name: Arc<str> = path.display().to_string().into();
         let stop = stop_event(&name)?;
-        let connection = Connection::open(path, &name, options.patience, &stop)?;
+        let connection = Connection::open(path, &name, options, &stop)?;
         Self::new(connection, Some(path.to_owned()), options, stop)
     }
 
@@ -117,7 +118,7 @@ impl SessionDisk {
         stop: Arc<EventFd>,
     ) -> Result<Self, SessionError> {
         let name = Arc::clone(connection.name());
-        let offer = Offer::negotiate(&mut connection, &stop, None)?;
+        let offer = Offer::negotiate(&mut connection, &stop, options.is_passed_on, None)?;
         let link = Link::new(connection, offer, path, options, stop);
         let keeper = link.and_then(Keeper::start).map_err(|error| SessionError::Os { socket: name, error })?;
         Ok(Self { keeper: Arc::new(keeper), shared: Arc::default() })
@@ -140,6 +141,39 @@ impl SessionDisk {
     /// here, or there is [another server](Self::servers).
     pub fn is_alone(&self) -> bool {
         self.keeper.link.offer().is_alone()
+    }
+
+    /// Whether it [may have](Self::add_connection) further connections.
+    pub fn takes_further(&self) -> bool {
+        self.keeper.link.offer().takes_further()
+    }
+
+    /// The client's end of a further connection, which the server has from now on.
+    ///
+    /// # Errors
+    /// When the server is away, or takes no more.
+    pub fn add_connection(&self) -> Result<UnixStream, SessionError> {
+        let link = &self.keeper.link;
+        let os = |error| SessionError::Os { socket: Arc::clone(&link.name), error };
+        let (ours, theirs) = UnixStream::pair().map_err(os)?;
+        link.converse(|connection| connection.add_connection(theirs.as_fd()))?;
+        Ok(ours)
+    }
+
+    /// What its further connections have had so far, of this server, once all is done that is available on them now.
+    /// Waits as long as that takes.
+    ///
+    /// # Errors
+    /// When the server is away, or goes away meanwhile.
+    pub fn settle_connections(&self) -> Result<FurtherReport, SessionError> {
+        let link = &self.keeper.link;
+        let os = |error| SessionError::Os { socket: Arc::clone(&link.name), error };
+        let (mut ours, theirs) = UnixStream::pair().map_err(os)?;
+        link.converse(|connection| connection.settle_connections(theirs.as_fd()))?;
+        drop(theirs);
+        let mut report = [0; REPORT_BYTES];
+        ours.read_exact(&mut report).map_err(os)?;
+        Ok(FurtherReport::from_bytes(&report))
     }
 
     /// Servers that there have been so far, one after the other. Between two of them, anybody may have changed the

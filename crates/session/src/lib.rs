@@ -32,6 +32,7 @@
 //! ```
 
 pub mod client;
+mod further;
 pub mod fuse;
 pub mod mediator;
 mod one_cpu;
@@ -39,3 +40,5 @@ pub mod open;
 pub mod server;
 mod spare_descriptors;
 mod vhost_user;
+
+pub use further::FurtherReport;

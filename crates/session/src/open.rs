@@ -49,6 +49,10 @@ pub struct OpenOptions<'a> {
     pub is_guest: bool,
     /// [`SessionOptions::shares_queues`] of a session that is about to be.
     pub shares_queues: bool,
+    /// [`SessionOptions::is_passed_on`] of a session that is about to be.
+    pub is_passed_on: bool,
+    /// [`SessionOptions::is_at_door`] of a session that is about to be.
+    pub is_at_door: bool,
     /// [`SessionOptions::calls`] of a session that is about to be.
     pub calls: Option<&'static AtomicU64>,
     /// Every byte is read or written once, from one end to the other.
@@ -73,6 +77,8 @@ impl Default for OpenOptions<'_> {
             busy: SERVER_BUSY,
             is_guest: false,
             shares_queues: false,
+            is_passed_on: false,
+            is_at_door: false,
             calls: None,
             streams: false,
             ending: &|| None,
@@ -244,7 +250,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 fn connect(session: &SessionSpecification, options: &OpenOptions<'_>) -> Result<SessionDisk, OpenError> {
     let io_buffer_bytes = session.io_buffer_bytes.or(options.has_secrets.then_some(IO_BUFFER_BYTES));
-    let OpenOptions { reconnect, busy, is_guest, shares_queues, calls, .. } = *options;
+    let OpenOptions { reconnect, busy, is_guest, shares_queues, is_passed_on, is_at_door, calls, .. } = *options;
     let ending = (options.ending)();
     let options = SessionOptions {
         io_buffer_bytes,
@@ -252,6 +258,8 @@ fn connect(session: &SessionSpecification, options: &OpenOptions<'_>) -> Result<
         ending,
         is_guest,
         shares_queues,
+        is_passed_on,
+        is_at_door,
         calls,
         ..SessionOptions::default()
     };

@@ -28,6 +28,7 @@ mod descriptor_kind;
 mod doorkeeper;
 mod event_descriptor;
 mod flow;
+mod further;
 mod in_flight;
 mod io_thread;
 mod listener;
@@ -148,7 +149,32 @@ struct Inner {
     numbers: AtomicU64,
 }
 
+/// What a session has of the I/O threads.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    weight: NonZeroU32,
+    /// The number of the client's first session, if that is another.
+    first: Option<u64>,
+}
+
 impl Inner {
+    /// Serves `device` to the client at the other end of `stream`.
+    fn attach(
+        this: &Arc<Self>,
+        stream: ClientStream,
+        name: Arc<str>,
+        device: Arc<dyn ServedDevice>,
+        share: Share,
+    ) -> io::Result<Session> {
+        let shared = Arc::new(Shared::new(name, device.queues())?);
+        let number = this.next_number();
+        let closer = this.closers.start(socket_peercred(&stream)?.uid.as_raw(), &shared)?;
+        let connection = Connection::new(stream, this.doorkeeper.as_ref(), closer, Arc::clone(&this.spare))?;
+        let control = Control::new(Arc::clone(this), number, connection, device, share, Arc::clone(&shared))?;
+        thread::Builder::new().name(format!("session{number}")).spawn(move || control.run())?;
+        Ok(Session { shared })
+    }
+
     /// A number that nothing else has.
     fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
@@ -207,19 +233,12 @@ impl Server {
         device: Arc<dyn ServedDevice>,
         weight: NonZeroU32,
     ) -> io::Result<Session> {
-        let (stream, queues) = (stream.into(), device.queues());
+        let queues = device.queues();
         if !(1..=QUEUES_MAX).contains(&queues) {
             let message = format!("{name} has {queues} queues, which is not from 1 to {QUEUES_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
-        let shared = Arc::new(Shared::new(name, queues)?);
-        let number = self.inner.next_number();
-        let closer = self.inner.closers.start(socket_peercred(&stream)?.uid.as_raw(), &shared)?;
-        let spare = Arc::clone(&self.inner.spare);
-        let connection = Connection::new(stream, self.inner.doorkeeper.as_ref(), closer, spare)?;
-        let control = Control::new(Arc::clone(&self.inner), number, connection, device, weight, Arc::clone(&shared))?;
-        thread::Builder::new().name(format!("session{number}")).spawn(move || control.run())?;
-        Ok(Session { shared })
+        Inner::attach(&self.inner, stream.into(), name, device, Share { weight, first: None })
     }
 
     /// How often each I/O thread has waited since it was started: an idle one does not count on.

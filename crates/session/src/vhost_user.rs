@@ -34,8 +34,10 @@ pub(crate) mod protocol {
     pub(crate) const RESET_DEVICE: u64 = 1 << 13;
     pub(crate) const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
     pub(crate) const STATUS: u64 = 1 << 16;
-    /// Not the specification's, and from the other end of its numbers: nobody but the client changes what it is served,
-    /// for as long as it is there.
+    /// Not the specification's, and from the other end of its numbers, as the next: the client may have further
+    /// connections ([`further`](crate::further)).
+    pub(crate) const FURTHER: u64 = 1 << 62;
+    /// Nobody but the client changes what it is served, for as long as it is there.
     pub(crate) const ALONE: u64 = 1 << 63;
 }
 
@@ -84,5 +86,8 @@ pub(crate) mod code {
         REM_MEM_REG = 38,
         SET_STATUS = 39,
         GET_STATUS = 40,
+        // With FURTHER.
+        ADD_CONNECTION = 1000,
+        SETTLE_CONNECTIONS = 1001,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::block_config::BlockConfig;
 use super::error::SessionError;
+use super::options::SessionOptions;
 use super::stream::{Stream, StreamError};
 use crate::vhost_user::{
     BACKEND_CONFIG_CHANGE, CONFIG_BYTES_MAX, CONFIG_PREFIX_BYTES, NEED_REPLY, REGION_BYTES, REGION_PREFIX_BYTES, REPLY,
@@ -73,10 +74,16 @@ impl Connection {
     pub(super) fn open(
         path: &Path,
         name: &Arc<str>,
-        patience: Duration,
+        options: &SessionOptions,
         stop: &Arc<EventFd>,
     ) -> Result<Self, SessionError> {
-        Ok(Self::new(Stream::connect(path, name, patience, stop)?, name, patience))
+        let patience = options.patience;
+        let mut stream = Stream::connect(path, name, patience, stop)?;
+        if options.is_at_door {
+            let received = stream.receive_stream(Instant::now() + patience);
+            stream = received.map_err(|error| error.into_session_error(name, patience))?;
+        }
+        Ok(Self::new(stream, name, patience))
     }
 
     pub(super) fn new(stream: Stream, name: &Arc<str>, patience: Duration) -> Self {
@@ -158,6 +165,17 @@ impl Connection {
         let found = self.exchange(code::GET_CONFIG, &body, &mut answer)?;
         let is_whole = found == body.len() && answer[..8] == body[..8];
         Ok(is_whole.then(|| answer[CONFIG_PREFIX_BYTES..found].to_vec()))
+    }
+
+    /// Gives the back end one end of a stream, to serve this client on, too.
+    pub(super) fn add_connection(&self, stream: BorrowedFd<'_>) -> Result<(), SessionError> {
+        self.tell(code::ADD_CONNECTION, &[], &[stream])
+    }
+
+    /// Gives the back end one end of a stream, to tell there what further connections have had once all is done that is
+    /// available on them.
+    pub(super) fn settle_connections(&self, stream: BorrowedFd<'_>) -> Result<(), SessionError> {
+        self.tell(code::SETTLE_CONNECTIONS, &[], &[stream])
     }
 
     pub(super) fn add_region(&self, region: &RegionMessage<'_>) -> Result<(), SessionError> {

@@ -252,7 +252,7 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
 
 fn connect(link: &Link) -> Result<(Connection, Offer), SessionError> {
     let path = link.path.as_ref().ok_or_else(|| SessionError::Closed(Arc::clone(&link.name)))?;
-    let mut connection = Connection::open(path, &link.name, link.options.patience, &link.stop)?;
-    let offer = Offer::negotiate(&mut connection, &link.stop, Some(&link.offer()))?;
+    let mut connection = Connection::open(path, &link.name, &link.options, &link.stop)?;
+    let offer = Offer::negotiate(&mut connection, &link.stop, link.options.is_passed_on, Some(&link.offer()))?;
     Ok((connection, offer))
 }

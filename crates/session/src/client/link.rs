@@ -248,6 +248,25 @@ impl Link {
         lock(&self.state).connection.clone()
     }
 
+    /// Has something said to the server, which it may refuse.
+    pub(super) fn converse(
+        &self,
+        say: impl FnOnce(&Connection) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        let mut state = lock(&self.state);
+        if let Some(failure) = &state.failure {
+            return Err(SessionError::Ended(Arc::clone(failure)));
+        }
+        let connection = state.connection.clone().ok_or_else(|| SessionError::Away(Arc::clone(&self.name)))?;
+        let said = say(&connection);
+        if let Err(error) = &said
+            && !matches!(error, SessionError::Refused { .. })
+        {
+            state.give_up(error);
+        }
+        said
+    }
+
     /// Gives the connection up because of what a queue met.
     pub(super) fn give_up(&self, error: &SessionError) {
         lock(&self.state).give_up(error);

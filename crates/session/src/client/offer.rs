@@ -32,12 +32,10 @@ const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | 1 << blk::VIRTIO_BLK_F_WRITE_ZEROES
     | FEATURE_PROTOCOL_FEATURES;
 
-const PROTOCOL_FEATURES: u64 = protocol::MQ
-    | protocol::REPLY_ACK
-    | protocol::CONFIG
-    | protocol::CONFIGURE_MEM_SLOTS
-    | protocol::BACKEND_REQ
-    | protocol::ALONE;
+const PROTOCOL_FEATURES: u64 =
+    protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG | protocol::CONFIGURE_MEM_SLOTS | protocol::BACKEND_REQ;
+/// And where the disk is passed on: a server without what another one had is none that goes on with it.
+const PASSED_ON: u64 = protocol::FURTHER | protocol::ALONE;
 
 /// What was negotiated with a server, checked.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +61,11 @@ impl Offer {
         self.protocol & protocol::ALONE != 0
     }
 
+    /// Whether there may be further connections.
+    pub(super) fn takes_further(&self) -> bool {
+        self.protocol & protocol::FURTHER != 0
+    }
+
     pub(super) fn event_idx(&self) -> bool {
         self.features & 1 << VIRTIO_RING_F_EVENT_IDX != 0
     }
@@ -71,11 +74,12 @@ impl Offer {
         self.features & 1 << VIRTIO_RING_F_INDIRECT_DESC != 0
     }
 
-    /// Negotiates with a server on a new connection. `before` is what was agreed on the last one: no less will do, and
-    /// no more is taken.
+    /// Negotiates with a server on a new connection, of a disk that `is_passed_on` or not. `before` is what was agreed
+    /// on the last one: no less will do, and no more is taken.
     pub(super) fn negotiate(
         connection: &mut Connection,
         stop: &Arc<EventFd>,
+        is_passed_on: bool,
         before: Option<&Self>,
     ) -> Result<Self, SessionError> {
         let socket = Arc::clone(connection.name());
@@ -92,7 +96,8 @@ impl Offer {
             return Err(changed("it is read-only now"));
         }
         let offered = connection.get_protocol_features()?;
-        let protocol = before.map_or(offered & PROTOCOL_FEATURES, |before| before.protocol);
+        let wanted = PROTOCOL_FEATURES | if is_passed_on { PASSED_ON } else { 0 };
+        let protocol = before.map_or(offered & wanted, |before| before.protocol);
         if protocol & !offered != 0 {
             return Err(changed("it lacks features that it had"));
         }

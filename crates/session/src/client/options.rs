@@ -30,6 +30,11 @@ pub struct SessionOptions {
     /// The last virtqueue that the server has left is used by all queues that are opened from then on, until others are
     /// free again: there can be any number. Not where [`is_guest`](Self::is_guest) is set.
     pub shares_queues: bool,
+    /// The disk is passed on to others: whether nobody else changes it is to be known, and there are further connections
+    /// to it where the server has them.
+    pub is_passed_on: bool,
+    /// Who listens on the path gives each a further connection of its own instead of serving it.
+    pub is_at_door: bool,
     /// Counts the system calls by which queues wake the server, and wait for it.
     pub calls: Option<&'static AtomicU64>,
     /// Longest time that a wait looks at the virtqueue before it sleeps. It sleeps at once where looking has not paid
@@ -51,6 +56,8 @@ impl Default for SessionOptions {
             ending: None,
             is_guest: false,
             shares_queues: false,
+            is_passed_on: false,
+            is_at_door: false,
             calls: None,
             poll: Duration::from_micros(50),
         }

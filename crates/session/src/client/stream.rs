@@ -4,15 +4,17 @@
 //! for ever on a server that does not answer, and without one it would sleep for ever. So this is our own.
 
 use super::SessionError;
+use crate::server::is_unix_stream;
 use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX, VERSION, VERSION_MASK};
 use blockyard_block::{EventFd, FileIdentity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recv, sendmsg, shutdown, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, recv, recvmsg, sendmsg, shutdown,
+    socket_with,
 };
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
@@ -108,6 +110,34 @@ impl Stream {
                 Err(errno) => return Err(connect_error(errno, path, name, patience)),
             }
         }
+    }
+
+    /// Another stream, which the other side gives and nothing else.
+    pub(super) fn receive_stream(&self, deadline: Instant) -> Result<Self, StreamError> {
+        self.check_own()?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut byte = [0];
+        let socket = loop {
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            match recvmsg(&self.socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags) {
+                Ok(message) if message.bytes == 0 => return Err(StreamError::Closed),
+                Ok(_) => {
+                    break ancillary.drain().find_map(|message| match message {
+                        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+                        _ => None,
+                    });
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN, deadline)?,
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        let socket = socket
+            .filter(|socket| is_unix_stream(socket))
+            .ok_or_else(|| StreamError::Garbage("no stream".to_owned()))?;
+        let taken = Self::from_socket(socket.into(), &self.stop);
+        taken.map_err(|error| StreamError::Os(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
 
     /// Takes over a connected socket.

@@ -4,13 +4,15 @@ use super::backend_requests::BackendRequests;
 use super::client_descriptor::{ClientDescriptor, UNCLOSED_MAX};
 use super::client_memory::{ClientMemory, REGIONS_MAX};
 use super::connection::{Connection, ConnectionEnd};
+use super::descriptor_kind::is_unix_stream;
 use super::event_descriptor::{Call, Kick};
+use super::further::Report;
 use super::in_flight::InFlightMemory;
 use super::message::{self, Header, InFlightArea, Region, Request};
 use super::served_device::{ServedDevice, ServedQueueParts};
 use super::session::{EndReason, Shared};
 use super::task::{Stop, Task, Wish};
-use super::{Command, Inner};
+use super::{Command, Inner, Share};
 use crate::vhost_user::{FEATURE_PROTOCOL_FEATURES, protocol};
 use blockyard_block::{SEGMENTS_MAX, explain, wait_ready};
 use blockyard_devices::virtio::{FailureCause, QueueConfig};
@@ -19,8 +21,8 @@ use rustix::io::Errno;
 use std::fmt::Display;
 use std::io;
 use std::mem::MaybeUninit;
-use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
@@ -93,8 +95,7 @@ pub(super) struct Control {
     inner: Arc<Inner>,
     number: u64,
     device: Arc<dyn ServedDevice>,
-    /// Against others'.
-    weight: NonZeroU32,
+    share: Share,
     shared: Arc<Shared>,
     epoll: OwnedFd,
     connection: Connection,
@@ -127,7 +128,7 @@ impl Control {
         number: u64,
         connection: Connection,
         device: Arc<dyn ServedDevice>,
-        weight: NonZeroU32,
+        share: Share,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         let vrings = (0..device.queues()).map(|_| Vring::default()).collect();
@@ -137,7 +138,7 @@ impl Control {
             inner,
             number,
             device,
-            weight,
+            share,
             shared,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             connection,
@@ -168,6 +169,7 @@ impl Control {
             }
         };
         self.stop_all(stop);
+        self.shared.further.end(stop == Stop::BehindAvailable);
         if matches!(reason, EndReason::Client(_) | EndReason::Server(_)) {
             self.vrings.iter().filter_map(|vring| vring.error.as_ref()).for_each(Call::ring);
         }
@@ -321,6 +323,8 @@ impl Control {
                 return Err(Fault::Refused("nothing in the configuration can be written".to_owned()));
             }
             Request::SetBackendRequests(socket) => self.set_backend_requests(socket).map_err(client)?,
+            Request::AddConnection(stream) => return self.add_connection(stream),
+            Request::SettleConnections(stream) => return self.settle_connections(stream),
             Request::GetInFlight { queues, queue_size, payload_bytes } => {
                 return self.create_in_flight(queues, queue_size, payload_bytes);
             }
@@ -380,8 +384,46 @@ impl Control {
 
     fn offered_protocol(&self) -> u64 {
         let in_flight = if self.device.takes_over() { protocol::INFLIGHT_SHMFD } else { 0 };
+        PROTOCOL_FEATURES | in_flight | self.offered_to_the_first()
+    }
+
+    /// Of protocol features, what concerns all connections of a client.
+    fn offered_to_the_first(&self) -> u64 {
+        let further = if self.device.takes_further() { protocol::FURTHER } else { 0 };
         let alone = if self.device.is_alone() { protocol::ALONE } else { 0 };
-        PROTOCOL_FEATURES | in_flight | alone
+        if self.share.first.is_none() { further | alone } else { 0 }
+    }
+
+    fn add_connection(&self, stream: ClientDescriptor) -> Result<Reply, Fault> {
+        if self.protocol_features & protocol::FURTHER == 0 {
+            return Ok(Reply::Unknown);
+        }
+        if !is_unix_stream(&stream) {
+            return Err(client("what is to be a further connection is no stream socket"));
+        }
+        if self.shared.further.are_full() {
+            return Err(Fault::Refused("the client has as many connections as it may have".to_owned()));
+        }
+        // What the client gave is closed where nobody waits for it.
+        let stream = stream.as_fd().try_clone_to_owned().map(UnixStream::from);
+        let (name, device) = (Arc::clone(&self.shared.name), Arc::clone(&self.device));
+        let share = Share { first: Some(self.number), ..self.share };
+        let session = stream.and_then(|stream| Inner::attach(&self.inner, stream.into(), name, device, share));
+        let session = session.map_err(|error| Fault::Refused(format!("a further connection: {error}")))?;
+        self.shared.further.add(session);
+        Ok(Reply::Done)
+    }
+
+    fn settle_connections(&self, to: ClientDescriptor) -> Result<Reply, Fault> {
+        if self.protocol_features & protocol::FURTHER == 0 {
+            return Ok(Reply::Unknown);
+        }
+        if !is_unix_stream(&to) {
+            return Err(client("what is to be told of further connections on is no stream socket"));
+        }
+        let report = Arc::new(Report { to, of: Arc::downgrade(&self.shared) });
+        self.shared.further.settle(&report);
+        Ok(Reply::Done)
     }
 
     fn set_features(&mut self, features: u64) -> Result<Reply, Fault> {
@@ -544,7 +586,8 @@ impl Control {
         let id = self.inner.next_number();
         vring.running = Some(id);
         let task = Box::new(Task::new(id, queue, wish, kick, call, Arc::clone(&self.shared)));
-        let start = Command::Start { session: self.number, weight: self.weight.get(), task };
+        let Share { weight, first } = self.share;
+        let start = Command::Start { session: first.unwrap_or(self.number), weight: weight.get(), task };
         self.inner.thread_of(self.number, index).send(start);
         Ok(())
     }

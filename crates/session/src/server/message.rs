@@ -159,6 +159,8 @@ pub(super) enum Request {
         payload_bytes: usize,
     },
     SetInFlight(InFlightArea, ClientDescriptor),
+    AddConnection(ClientDescriptor),
+    SettleConnections(ClientDescriptor),
     GetStatus,
     SetStatus(u64),
     /// With a descriptor of the log: who sends that waits for an answer.
@@ -234,6 +236,8 @@ impl Message<'_> {
                 Request::GetInFlight { queues, queue_size, payload_bytes: self.payload.len().min(24) }
             }
             code::SET_INFLIGHT_FD => return Ok(Request::SetInFlight(self.in_flight_area()?, self.only_descriptor()?)),
+            code::ADD_CONNECTION => return Ok(Request::AddConnection(self.only_descriptor()?)),
+            code::SETTLE_CONNECTIONS => return Ok(Request::SettleConnections(self.only_descriptor()?)),
             code::GET_STATUS => Request::GetStatus,
             code::SET_STATUS => Request::SetStatus(self.u64(0)?),
             code::SET_LOG_BASE if !self.descriptors.is_empty() => return Ok(Request::SetLogBase),

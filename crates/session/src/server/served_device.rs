@@ -25,6 +25,11 @@ pub trait ServedDevice: Send + Sync {
         None
     }
 
+    /// Whether a client may have further connections to it.
+    fn takes_further(&self) -> bool {
+        false
+    }
+
     /// Whether nobody but the client changes what it has behind it, for as long as the session goes on.
     fn is_alone(&self) -> bool {
         false
@@ -99,6 +104,10 @@ impl ServedDevice for ServedDisk {
 
     fn change_event(&self) -> Option<BorrowedFd<'_>> {
         self.disk.change_event()
+    }
+
+    fn takes_further(&self) -> bool {
+        true
     }
 
     fn is_alone(&self) -> bool {

@@ -1,5 +1,6 @@
 //! A session, as others see it.
 
+use super::further::FurtherSessions;
 use super::statistics::SessionStatistics;
 use blockyard_block::EventFd;
 use blockyard_devices::virtio::QueueStatistics;
@@ -43,9 +44,11 @@ impl Session {
         &self.shared.name
     }
 
-    /// What the session has done until now. Stops nobody.
+    /// What the session has done until now, further connections of its client included. Stops nobody.
     pub fn statistics(&self) -> SessionStatistics {
-        SessionStatistics::of(&self.shared.queues)
+        let mut all = SessionStatistics::of(&self.shared.queues);
+        all.add(&self.shared.further.statistics());
+        all
     }
 
     /// Ends the session: takes nothing more from the client, answers what is in flight, and closes the connection. Does
@@ -58,12 +61,18 @@ impl Session {
     /// Waits until all is done that the client had made available before this was called, or the session is over. The
     /// client goes on meanwhile.
     pub fn settle(&self) {
-        let (settled, done) = mpsc::channel();
-        lock(&self.shared.settling).push(settled);
+        let (settled, done) = mpsc::channel::<()>();
+        self.settle_then(Box::new(settled));
+        // Nothing is sent: it is over when nobody would.
+        let _ = done.recv();
+    }
+
+    /// Drops `waiting` when [`settle`](Self::settle) would return.
+    pub(super) fn settle_then(&self, waiting: Waiting) {
+        lock(&self.shared.settling).push(waiting);
         self.shared.wake.ring();
-        if self.end_reason().is_none() {
-            // Nothing is sent: it is over when nobody would.
-            let _: Result<(), _> = done.recv();
+        if self.end_reason().is_some() {
+            drop(self.shared.take_settling());
         }
     }
 
@@ -90,6 +99,9 @@ impl Drop for Session {
     }
 }
 
+/// Who waits for what is available to be done: until this is dropped.
+pub(super) type Waiting = Box<dyn fmt::Debug + Send>;
+
 /// What a session's control thread, the threads that run its queues, and its handle have in common.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -100,8 +112,9 @@ pub(super) struct Shared {
     pub(super) wake: EventFd,
     revoked: AtomicBool,
     failure: Mutex<Option<EndReason>>,
-    /// Those who wait for what is available to be done: until these are dropped.
-    settling: Mutex<Vec<mpsc::Sender<()>>>,
+    settling: Mutex<Vec<Waiting>>,
+    /// Further connections of the client's.
+    pub(super) further: FurtherSessions,
     ended: EventFd,
     end: OnceLock<EndReason>,
 }
@@ -115,6 +128,7 @@ impl Shared {
             revoked: AtomicBool::new(false),
             failure: Mutex::new(None),
             settling: Mutex::default(),
+            further: FurtherSessions::default(),
             ended: EventFd::new()?,
             end: OnceLock::new(),
         })
@@ -129,6 +143,7 @@ impl Shared {
     /// Nobody waits for what the session has begun any more.
     pub(super) fn revoke(&self) {
         self.revoked.store(true, Ordering::SeqCst);
+        self.further.revoke();
     }
 
     pub(super) fn is_revoked(&self) -> bool {
@@ -142,7 +157,7 @@ impl Shared {
     }
 
     /// Those who wait for what is available to be done, until they are dropped.
-    pub(super) fn take_settling(&self) -> Vec<mpsc::Sender<()>> {
+    pub(super) fn take_settling(&self) -> Vec<Waiting> {
         mem::take(&mut lock(&self.settling))
     }
 

@@ -128,7 +128,8 @@ fn a_client_that_was_alone_stays_so_or_has_no_disk() {
         let export = Export { is_alone, ..export(&memory, 2) };
         server.attach(listener.accept().unwrap().0, export).unwrap()
     };
-    let options = SessionOptions { reconnect: Duration::from_secs(300), ..SessionOptions::default() };
+    let reconnect = Duration::from_secs(300);
+    let options = SessionOptions { reconnect, is_passed_on: true, ..SessionOptions::default() };
     std::thread::scope(|scope| {
         for is_alone in [false, true] {
             let connecting = scope.spawn(|| SessionDisk::connect(&path, &options).unwrap());

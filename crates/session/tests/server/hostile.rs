@@ -101,6 +101,8 @@ fn descriptors_whose_close_waits() {
         (13, words(&[9])),
         (14, words(&[0])),
         (21, vec![]),
+        (ADD_CONNECTION, vec![]),
+        (SETTLE_CONNECTIONS, vec![]),
         (38, words(&[&[0][..], &region].concat())),
         (6, words(&[0, 0])),
         (1, vec![]),
@@ -298,6 +300,54 @@ fn replies_that_nobody_reads() {
     assert_eq!(reason, "the client does not read its replies");
 }
 
+const FURTHER: u64 = 1 << 62;
+const ADD_CONNECTION: u32 = 1000;
+const SETTLE_CONNECTIONS: u32 = 1001;
+
+#[test]
+fn further_connections_that_cannot_be() {
+    let with = |descriptors: &[BorrowedFd<'_>], request: u32| {
+        ended_by(|client| {
+            client.send(16, &words(&[FURTHER]), &[]);
+            client.send(request, &[], descriptors);
+        })
+    };
+    let null = File::open("/dev/null").unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (datagram, _) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    for request in [ADD_CONNECTION, SETTLE_CONNECTIONS] {
+        assert!(with(&[], request).contains("came with 0 descriptors instead of 1"));
+        assert!(with(&[null.as_fd(); 2], request).contains("came with 2 descriptors instead of 1"));
+        for descriptor in [null.as_fd(), tcp.as_fd(), datagram.as_fd()] {
+            assert!(with(&[descriptor], request).contains("is no stream socket"));
+        }
+    }
+}
+
+/// What a client gives as a further connection may be both ends of a stream, or its own end of the first, which the
+/// server then keeps open itself: it harms nobody but itself.
+#[test]
+fn further_connections_to_oneself() {
+    let server = server(Duration::from_micros(50));
+    let (bystander, going_on) = Client::start(&server, export(disk(), 1, 1));
+    for gives_its_own in [false, true] {
+        let (client, session) = Client::connect(&server, export(disk(), 1, 1));
+        client.send(16, &words(&[FURTHER]), &[]);
+        let (one, other) = UnixStream::pair().unwrap();
+        client.send(ADD_CONNECTION, &[], &[one.as_fd()]);
+        client.send(ADD_CONNECTION, &[], &[other.as_fd()]);
+        client.send(SETTLE_CONNECTIONS, &[], &[one.as_fd()]);
+        if gives_its_own {
+            client.send(ADD_CONNECTION, &[], &[client.stream.as_fd()]);
+            session.revoke();
+        }
+        drop((one, other, client));
+        end(&session);
+    }
+    assert_eq!(bystander.driver(0).run(IN, 0, 0x80_0000, 512), 0);
+    assert!(going_on.end_reason().is_none());
+}
+
 /// A step of a hostile client.
 #[derive(Debug, TypeGenerator)]
 enum Step {
@@ -332,7 +382,12 @@ fn act(client: &Client, things: &Things, step: &Step) {
         Step::Bytes(bytes, descriptors) => client.send_bytes(bytes, &things.some(*descriptors)),
         Step::Message(request, reply, payload, descriptors) => {
             let flags = if *reply { NEED_REPLY } else { 0 };
-            client.send_with((*request % 44).into(), flags, payload, &things.some(*descriptors));
+            // The last two are of further connections.
+            let request = match u32::from(*request % 46) {
+                request @ 0..=43 => request,
+                further => ADD_CONNECTION + further - 44,
+            };
+            client.send_with(request, flags, payload, &things.some(*descriptors));
         }
         Step::Vring(request, index, value) => {
             let payload = halves(&[u32::from(*index % 3), u32::from(*value), 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -343,7 +398,7 @@ fn act(client: &Client, things: &Things, step: &Step) {
             );
         }
         Step::Negotiate => {
-            client.send(16, &words(&[0x1b22b & !u64::from(1u32 << 14)]), &[]);
+            client.send(16, &words(&[0x1b22b & !u64::from(1u32 << 14) | FURTHER]), &[]);
             client.send(2, &words(&[client.features]), &[]);
         }
         Step::Memory(choice) => {
@@ -378,7 +433,8 @@ fn fuzz_any_client_harms_only_itself() {
         ftruncate(&memfd, 1 << 20).unwrap();
         let (client, session) = Client::connect(&server, export(disk(), 2, 1));
         let event = client.kick[1].as_fd().try_clone_to_owned().unwrap();
-        let things = Things { files: vec![memfd, event, File::open("/dev/null").unwrap().into()] };
+        let (socket, _end) = UnixStream::pair().unwrap();
+        let things = Things { files: vec![memfd, event, File::open("/dev/null").unwrap().into(), socket.into()] };
         client.stream.set_nonblocking(true).unwrap();
         steps.iter().for_each(|step| act(&client, &things, step));
         client.stream.shutdown(std::net::Shutdown::Both).unwrap();
