@@ -110,7 +110,7 @@ pub fn run(args: &AttachArgs) -> Result<()> {
         error: error.into(),
     })?;
     // Each process has queues of its own.
-    let opening = OpenOptions { shares_queues: true, ..disk::to_write(&args.allow_dir) };
+    let opening = OpenOptions { is_passed_on: true, ..disk::to_write(&args.allow_dir) };
     let mut attached = Vec::new();
     for pair in args.disks.chunks_exact(2) {
         let text = pair[0].to_str().ok_or_else(|| UsageError(format!("{} is no UTF-8", shown(&*pair[0]))))?;

@@ -14,7 +14,7 @@
 //! once, though it may have been carried out twice.
 //!
 //! Where a server has fewer virtqueues than are wanted, queues can share the last one
-//! ([`SessionOptions::shares_queues`]): each has memory, an event and completions of its own.
+//! ([`SessionOptions::is_passed_on`]): each has memory, an event and completions of its own.
 //!
 //! [`RemoteDevice`] is a front end for any other kind of device, which hands its driver's own virtqueues to the server.
 //!
@@ -125,7 +125,7 @@ impl SessionDisk {
     }
 
     /// How many queues the server has: as many can be open at once, unless they are shared
-    /// ([`SessionOptions::shares_queues`]).
+    /// ([`SessionOptions::is_passed_on`]).
     pub fn queue_count(&self) -> u16 {
         self.keeper.link.offer().queues
     }
@@ -192,7 +192,7 @@ impl SessionDisk {
         let options = &self.keeper.link.options;
         let deadline = Instant::now() + options.reconnect;
         loop {
-            let opened = match options.shares_queues && !options.is_guest {
+            let opened = match options.is_passed_on && !options.is_guest {
                 false => self.open_own(memory, depth),
                 true => self.open_sharing(memory, depth),
             };

@@ -47,8 +47,6 @@ pub struct OpenOptions<'a> {
     pub busy: Duration,
     /// [`SessionOptions::is_guest`] of a session that is about to be.
     pub is_guest: bool,
-    /// [`SessionOptions::shares_queues`] of a session that is about to be.
-    pub shares_queues: bool,
     /// [`SessionOptions::is_passed_on`] of a session that is about to be.
     pub is_passed_on: bool,
     /// [`SessionOptions::is_at_door`] of a session that is about to be.
@@ -76,7 +74,6 @@ impl Default for OpenOptions<'_> {
             reconnect: RECONNECT,
             busy: SERVER_BUSY,
             is_guest: false,
-            shares_queues: false,
             is_passed_on: false,
             is_at_door: false,
             calls: None,
@@ -250,14 +247,13 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 fn connect(session: &SessionSpecification, options: &OpenOptions<'_>) -> Result<SessionDisk, OpenError> {
     let io_buffer_bytes = session.io_buffer_bytes.or(options.has_secrets.then_some(IO_BUFFER_BYTES));
-    let OpenOptions { reconnect, busy, is_guest, shares_queues, is_passed_on, is_at_door, calls, .. } = *options;
+    let OpenOptions { reconnect, busy, is_guest, is_passed_on, is_at_door, calls, .. } = *options;
     let ending = (options.ending)();
     let options = SessionOptions {
         io_buffer_bytes,
         reconnect,
         ending,
         is_guest,
-        shares_queues,
         is_passed_on,
         is_at_door,
         calls,

@@ -74,9 +74,9 @@ fn run(queue: &mut dyn Queue, completions: &mut Vec<Completion>, count: u64, flu
 
 #[test]
 fn a_session_allocates_nothing_per_request() {
-    for (io_buffer_bytes, shares_queues) in [(None, false), (Some(64 << 10), false), (None, true)] {
+    for (io_buffer_bytes, is_passed_on) in [(None, false), (Some(64 << 10), false), (None, true)] {
         let directory = tempfile::tempdir().unwrap();
-        let options = SessionOptions { io_buffer_bytes, shares_queues, ..SessionOptions::default() };
+        let options = SessionOptions { io_buffer_bytes, is_passed_on, ..SessionOptions::default() };
         let (_server, disk) = Server::start_with(directory.path(), &options);
         let memory = MemoryMap::allocate(&[(0, 1 << 20)]).unwrap();
         let mut queue = disk.open_queue(&memory, DEPTH).unwrap();
@@ -86,7 +86,7 @@ fn a_session_allocates_nothing_per_request() {
         assert_eq!(
             CountingAllocator::of_this_thread(),
             Some(before),
-            "with an I/O buffer of {io_buffer_bytes:?} bytes, shared: {shares_queues}"
+            "with an I/O buffer of {io_buffer_bytes:?} bytes, shared: {is_passed_on}"
         );
     }
 }

@@ -27,11 +27,10 @@ pub struct SessionOptions {
     /// open files there. Then each is looked at before it is used, the session ends where one is gone, and no queue
     /// sleeps for long at a time.
     pub is_guest: bool,
-    /// The last virtqueue that the server has left is used by all queues that are opened from then on, until others are
-    /// free again: there can be any number. Not where [`is_guest`](Self::is_guest) is set.
-    pub shares_queues: bool,
-    /// The disk is passed on to others: whether nobody else changes it is to be known, and there are further connections
-    /// to it where the server has them.
+    /// The disk is passed on to others, any number of them. The last virtqueue that the server has left is used by all
+    /// queues that are opened from then on, until others are free again (not where [`is_guest`](Self::is_guest) is set);
+    /// whether nobody else changes the disk is known, and there are further connections to it, where the server says
+    /// so.
     pub is_passed_on: bool,
     /// Who listens on the path gives each a further connection of its own instead of serving it.
     pub is_at_door: bool,
@@ -55,7 +54,6 @@ impl Default for SessionOptions {
             patience: Duration::from_secs(5),
             ending: None,
             is_guest: false,
-            shares_queues: false,
             is_passed_on: false,
             is_at_door: false,
             calls: None,

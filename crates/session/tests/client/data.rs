@@ -258,8 +258,8 @@ fn is_readable(fd: impl AsFd) -> bool {
 #[test]
 fn the_completion_event_wakes_an_owner_that_polls_it() {
     let contents = pattern(1 << 20, 7);
-    for (shares_queues, taken_once) in [(false, false), (false, true), (true, false), (true, true)] {
-        let rig = Rig::new(&contents, 1, &SessionOptions { shares_queues, ..SessionOptions::default() });
+    for (is_passed_on, taken_once) in [(false, false), (false, true), (true, false), (true, true)] {
+        let rig = Rig::new(&contents, 1, &SessionOptions { is_passed_on, ..SessionOptions::default() });
         let mut client = Client::new(&rig.disk, 64);
         let held = taken_once.then(|| client.queue.completion_event().unwrap().try_clone_to_owned().unwrap());
         for round in 0..300_u64 {

@@ -536,13 +536,13 @@ fn fuzz_a_hostile_server_neither_hangs_nor_confuses_the_client() {
         script.on_request =
             Box::new(move |count| deeds.get(count).map_or(Use::Properly, |&(kind, value)| deed(kind, value)));
         let patience = Duration::from_millis(5);
-        let shares_queues = config[1] % 2 == 1;
-        let options = SessionOptions { patience, shares_queues, io_buffer_bytes: Some(64 << 10), ..options() };
+        let is_passed_on = config[1] % 2 == 1;
+        let options = SessionOptions { patience, is_passed_on, io_buffer_bytes: Some(64 << 10), ..options() };
         let start = Instant::now();
         let (disk, server, _) = try_connect(script, &options);
         if let Ok(disk) = disk {
             std::thread::scope(|scope| {
-                if shares_queues {
+                if is_passed_on {
                     scope.spawn(|| talk(&disk, BLOCK));
                 }
                 talk(&disk, BLOCK);

@@ -135,6 +135,6 @@ impl Rig {
 pub(crate) fn all_ways() -> [SessionOptions; 3] {
     let mapped = SessionOptions::default();
     let copied = SessionOptions { io_buffer_bytes: Some(128 << 10), ..mapped.clone() };
-    let shared = SessionOptions { shares_queues: true, ..mapped.clone() };
+    let shared = SessionOptions { is_passed_on: true, ..mapped.clone() };
     [mapped, copied, shared]
 }

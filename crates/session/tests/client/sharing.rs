@@ -18,7 +18,7 @@ const DISK_BYTES: usize = 4 << 20;
 const LONG: Duration = Duration::from_secs(60);
 
 fn sharing() -> SessionOptions {
-    SessionOptions { shares_queues: true, patience: Duration::from_secs(30), ..SessionOptions::default() }
+    SessionOptions { is_passed_on: true, patience: Duration::from_secs(30), ..SessionOptions::default() }
 }
 
 /// A disk of a scripted server, which says nothing of virtqueues: it has one.

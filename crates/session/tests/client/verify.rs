@@ -21,8 +21,8 @@ pub(crate) fn survive_restarts(
     let (image, socket) = (directory.path().join("disk.img"), directory.path().join("disk.sock"));
     std::fs::write(&image, vec![0; SHARE * writers]).unwrap();
     let mut running = Running::start(server, &image, &socket, queues);
-    let (reconnect, shares_queues) = (Duration::from_secs(30), writers > usize::from(queues));
-    let options = SessionOptions { reconnect, io_buffer_bytes, shares_queues, ..SessionOptions::default() };
+    let (reconnect, is_passed_on) = (Duration::from_secs(30), writers > usize::from(queues));
+    let options = SessionOptions { reconnect, io_buffer_bytes, is_passed_on, ..SessionOptions::default() };
     let disk = running.connect(&options);
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let models = std::thread::scope(|scope| {
