@@ -7,25 +7,27 @@
 
 mod directory;
 mod program;
+mod sessions;
 mod users;
 
 use anyhow::{Context, Result};
 use blockyard_block::{Disk, EventFd, ReplacementFile, RequestError};
-use blockyard_session::server::{EndReason, Export, Server, ServerOptions, Session, SessionStatistics};
+use blockyard_session::client::SessionDisk;
+use blockyard_session::server::{Export, Server, ServerOptions, SessionStatistics};
 use directory::Directory;
 pub use program::{ProgramError, find_program};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::{Resource, getrlimit};
+use sessions::{Page, REPORT_PATIENCE, Sessions};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Write;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use users::Listeners;
 
@@ -41,22 +43,10 @@ const LOOKS: &str = "BLOCKYARD_ATTACH_AS";
 const AIO_MAX: &str = "BLOCKYARD_ATTACH_AIO_MAX";
 /// POSIX AIO requests of a process on a disk under way, at most (`crates/posix/src/aio.rs`).
 pub const REQUESTS_MAX: u32 = 1024;
-/// A page of a disk, its first bytes, if nobody else changes it and otherwise, and where its numbers are: changes begun
-/// and ended, whether several processes use it, failed writes of which they were told, and system calls
-/// (`crates/posix/src/writers.rs`).
-const PAGE_BYTES: u64 = 4096;
-const ALONE: &[u8] = b"by-alone";
-const OTHERS: &[u8] = b"by-other";
-const BEGUN_AT: u64 = 8;
-const ENDED_AT: u64 = 16;
-const SHARED_AT: u64 = 24;
-const TOLD_AT: u64 = 32;
-/// Apart from the others, which all processes look at with each request.
-const CALLS_AT: u64 = 128;
 /// Disks at most.
 pub const DISKS_MAX: usize = 64;
-/// Queues of each process: as many of its threads transfer at a time.
-const QUEUES: u16 = 8;
+/// Queues of each process: eight for its threads, and some for what nobody waits for.
+const QUEUES: u16 = 12;
 /// Threads that serve, if there are as many CPUs.
 const THREADS_MAX: usize = 2;
 /// The longest name of a directory in which a socket can be (`sun_path`).
@@ -72,6 +62,9 @@ pub struct Attached {
     pub is_alone: bool,
     /// Another process serves it, which may hang: there is nothing to be closed here, and it is not waited for.
     pub is_elsewhere: bool,
+    /// The session that it is, and nothing else, if its server takes further connections: then each process is given
+    /// one of those, and nobody is between.
+    pub server: Option<Arc<SessionDisk>>,
 }
 
 /// What disks look like to programs.
@@ -129,131 +122,6 @@ pub struct UntoldFailure {
     pub error: RequestError,
 }
 
-/// The sessions of a disk.
-struct Sessions {
-    name: OsString,
-    running: Mutex<Vec<Arc<Session>>>,
-    ended: Mutex<SessionStatistics>,
-    /// Why the first could not be served that could not.
-    refused: Mutex<Option<String>>,
-    /// What its processes share.
-    page: Page,
-    /// Nobody else changes it.
-    is_alone: bool,
-    /// Another process serves it.
-    is_elsewhere: bool,
-}
-
-/// What the processes of a disk share.
-struct Page(File);
-
-impl Page {
-    fn new(file: File, is_alone: bool) -> std::io::Result<Self> {
-        file.set_len(PAGE_BYTES)?;
-        file.write_all_at(if is_alone { ALONE } else { OTHERS }, 0)?;
-        Ok(Self(file))
-    }
-
-    fn number(&self, at: u64) -> std::io::Result<u64> {
-        let mut number = [0; 8];
-        self.0.read_exact_at(&mut number, at)?;
-        Ok(u64::from_ne_bytes(number))
-    }
-
-    /// Says that several processes use the disk, or one.
-    fn set_shared(&self, is_shared: bool) -> std::io::Result<()> {
-        self.0.write_all_at(&u64::from(is_shared).to_ne_bytes(), SHARED_AT)
-    }
-
-    /// Failed writes of which programs were told.
-    fn told(&self) -> std::io::Result<u64> {
-        self.number(TOLD_AT)
-    }
-
-    /// Nobody uses the disk: whoever was killed in the middle of a change changes nothing any more.
-    fn end_changes(&self) -> std::io::Result<()> {
-        let mut begun = [0; 8];
-        self.0.read_exact_at(&mut begun, BEGUN_AT)?;
-        self.0.write_all_at(&begun, ENDED_AT)
-    }
-}
-
-impl Sessions {
-    /// What its processes share, if nobody else changes it.
-    fn alone(&self) -> Option<&Page> {
-        self.is_alone.then_some(&self.page)
-    }
-
-    /// Waits until all is done that processes have made available: they may have gone on without waiting, and ended.
-    fn settle(&self) {
-        if self.is_alone {
-            // Statistics are asked for meanwhile.
-            let running = self.running().clone();
-            running.iter().for_each(|session| session.settle());
-        }
-    }
-
-    /// Ends them, whatever their processes do. Nothing of them touches the disk afterwards.
-    fn end(&self) {
-        let running = self.running().clone();
-        running.iter().for_each(|session| session.revoke());
-        running.iter().for_each(|session| {
-            session.wait();
-        });
-    }
-
-    /// Those that are not over.
-    fn running(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
-        let mut running = lock(&self.running);
-        let mut ended = lock(&self.ended);
-        running.retain(|session| {
-            let has_ended = session.end_reason().is_some();
-            if has_ended {
-                ended.add(&session.statistics());
-            }
-            if let Some(EndReason::Server(why)) = session.end_reason() {
-                lock(&self.refused).get_or_insert_with(|| why.clone());
-            }
-            !has_ended
-        });
-        running
-    }
-
-    /// What its processes have had of it so far.
-    fn statistics(&self) -> SessionStatistics {
-        let mut all = SessionStatistics::default();
-        self.running().iter().for_each(|session| all.add(&session.statistics()));
-        all.add(&lock(&self.ended));
-        all
-    }
-
-    fn untold_failure(&self) -> Option<UntoldFailure> {
-        let SessionStatistics { counts, first_write_error, .. } = self.statistics();
-        // What cannot be known was not told.
-        let told = self.alone()?.told().unwrap_or(0);
-        let error = first_write_error.filter(|_| counts.write_errors > told)?;
-        Some(UntoldFailure { name: self.name.clone(), error })
-    }
-
-    /// One process alone uses the disk, or none.
-    fn end_sharing(&self) {
-        // If it cannot be told, what is written goes on being waited for.
-        let _ = self.alone().map(|page| page.set_shared(false));
-    }
-
-    /// Sees to it that a process that is to use the disk finds it as `others` leave it, who wait for what they do from
-    /// now on, or as those have left it who are gone.
-    fn make_room(&self, others: bool) -> std::io::Result<()> {
-        let Some(page) = self.alone() else { return Ok(()) };
-        page.set_shared(others)?;
-        self.settle();
-        if !others {
-            page.end_changes()?;
-        }
-        Ok(())
-    }
-}
-
 /// Whether the names can be told to the library.
 ///
 /// # Errors
@@ -290,19 +158,19 @@ impl Attachment {
         let is_over = Arc::new(EventFd::new().context("making an eventfd")?);
         let (mut sessions, mut listening) = (Vec::new(), Vec::new());
         let mut lines = OsString::new();
-        for (index, Attached { name, disk, is_alone, is_elsewhere }) in disks.into_iter().enumerate() {
+        for (index, Attached { name, disk, is_alone, is_elsewhere, server: elsewhere }) in disks.into_iter().enumerate()
+        {
             let socket = directory.path().join(index.to_string());
             let listener = |socket: &Path| UnixListener::bind(socket).context("making a socket");
             let users = is_alone.then(|| listener(&socket.with_extension("users"))).transpose()?;
-            let listeners = Listeners { sessions: listener(&socket)?, users, is_over: Arc::clone(&is_over) };
+            let door = elsewhere.is_some().then(|| listener(&socket.with_extension("door"))).transpose()?;
+            let listeners = Listeners { sessions: listener(&socket)?, door, users, is_over: Arc::clone(&is_over) };
             // What programs lock of the disk, they lock there (crates/posix/src/locks.rs), and count there who changes
             // it (crates/posix/src/writers.rs).
             File::create_new(socket.with_extension("flock")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
             let page = Page::new(shared, is_alone).context("making a file")?;
-            let (running, ended, refused) = Default::default();
-            let of_disk = Sessions { name: name.clone(), running, ended, refused, page, is_alone, is_elsewhere };
-            let of_disk = Arc::new(of_disk);
+            let of_disk = Arc::new(Sessions::new(name.clone(), page, is_alone, is_elsewhere, elsewhere));
             sessions.push(Arc::clone(&of_disk));
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
@@ -343,14 +211,20 @@ impl Attachment {
     /// What programs have had of the disks so far.
     pub fn statistics(&self) -> SessionStatistics {
         let mut all = SessionStatistics::default();
-        self.sessions.iter().for_each(|sessions| all.add(&sessions.statistics()));
+        for sessions in &self.sessions {
+            // Those that others do not change have been settled.
+            if !sessions.is_alone {
+                sessions.settle_elsewhere(Some(REPORT_PATIENCE));
+            }
+            all.add(&sessions.statistics());
+        }
         all
     }
 
     /// System calls that programs have made to have their requests heard, and to wait for their ends. What a program
     /// writes there is not judged.
     pub fn calls(&self) -> u64 {
-        let calls = self.sessions.iter().filter_map(|sessions| sessions.page.number(CALLS_AT).ok());
+        let calls = self.sessions.iter().filter_map(|sessions| sessions.page.calls().ok());
         calls.fold(0, u64::saturating_add)
     }
 
@@ -359,12 +233,15 @@ impl Attachment {
         self.sessions.iter().filter_map(|sessions| sessions.untold_failure())
     }
 
+    /// Disks of which it is not known whether all is on them that programs have written, by their names, and why, once
+    /// all is done ([`settle`](Self::settle)): their servers are gone, and so is a process that had not waited for it.
+    pub fn doubts(&self) -> impl Iterator<Item = (&OsStr, String)> {
+        self.sessions.iter().filter_map(|sessions| Some((&*sessions.name, sessions.doubt()?)))
+    }
+
     /// Disks that a process could not have, by their names, and why: its requests have failed.
     pub fn refusals(&self) -> impl Iterator<Item = (&OsStr, String)> {
-        self.sessions.iter().filter_map(|sessions| {
-            drop(sessions.running());
-            Some((&*sessions.name, lock(&sessions.refused).clone()?))
-        })
+        self.sessions.iter().filter_map(|sessions| Some((&*sessions.name, sessions.refusal()?)))
     }
 
     /// Calls `then` when all is done that programs have written, whether they still run or not.

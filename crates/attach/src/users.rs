@@ -34,6 +34,8 @@ struct User {
 pub(crate) struct Listeners {
     /// For a session.
     pub(crate) sessions: UnixListener,
+    /// For a connection to the disk's own server, if that takes any.
+    pub(crate) door: Option<UnixListener>,
     /// To say whether they use it, if anybody wants to know.
     pub(crate) users: Option<UnixListener>,
     /// Nobody is let in any more, from when it is readable.
@@ -46,7 +48,7 @@ impl Listeners {
     pub(crate) fn listen(&self, sessions: &Sessions, serve: impl Fn(UnixStream) -> Option<Session>) {
         let mut users: Vec<User> = Vec::new();
         loop {
-            let Ok(Ready { is_over, session, user, heard }) = self.wait(&users) else {
+            let Ok(Ready { is_over, session, door, user, heard }) = self.wait(&users) else {
                 thread::sleep(PAUSE);
                 continue;
             };
@@ -61,6 +63,10 @@ impl Listeners {
             if session {
                 sessions.running().extend(accept(&self.sessions).and_then(&serve).map(Arc::new));
             }
+            if door {
+                let comes = self.door.as_ref().and_then(accept);
+                comes.iter().for_each(|stream| sessions.pass_on(stream));
+            }
             if user {
                 users.extend(self.users.as_ref().and_then(accept).map(|stream| User { stream, uses: false }));
             }
@@ -70,23 +76,26 @@ impl Listeners {
     /// Waits until somebody comes or says something.
     fn wait(&self, users: &[User]) -> Result<Ready, Errno> {
         let readable = |file| PollFd::from_borrowed_fd(file, PollFlags::IN);
-        let listeners = [Some(&self.sessions), self.users.as_ref()].into_iter().flatten().map(UnixListener::as_fd);
+        let listeners = [Some(&self.sessions), self.door.as_ref(), self.users.as_ref()].into_iter().flatten();
+        let listeners = listeners.map(UnixListener::as_fd);
         let streams = users.iter().map(|user| user.stream.as_fd());
         let is_over = [self.is_over.as_fd()].into_iter();
         let mut all: Vec<_> = is_over.chain(listeners).chain(streams).map(readable).collect();
         poll(&mut all, None)?;
         let mut ready = all.iter().map(|one| !one.revents().is_empty());
         let mut is_next = || ready.next().unwrap_or(false);
-        let (is_over, session, user) = (is_next(), is_next(), self.users.is_some() && is_next());
+        let (is_over, session) = (is_next(), is_next());
+        let (door, user) = (self.door.is_some() && is_next(), self.users.is_some() && is_next());
         let heard = ready.enumerate().filter(|(_, is_ready)| *is_ready).map(|(index, _)| index).collect();
-        Ok(Ready { is_over, session, user, heard })
+        Ok(Ready { is_over, session, door, user, heard })
     }
 }
 
-/// Who comes, for a session or to say whether it uses the disk, and which users say something.
+/// Who comes, for a session here or elsewhere, or to say whether it uses the disk, and which users say something.
 struct Ready {
     is_over: bool,
     session: bool,
+    door: bool,
     user: bool,
     heard: Vec<usize>,
 }

@@ -116,13 +116,12 @@ pub fn run(args: &AttachArgs) -> Result<()> {
         let text = pair[0].to_str().ok_or_else(|| UsageError(format!("{} is no UTF-8", shown(&*pair[0]))))?;
         let specification: DiskSpecification = text.parse().map_err(UsageLines::from)?;
         let opened = open_disk(&specification, &opening)?;
-        // Whoever has a file open through this program has it for themselves, or all read; a device is not asked.
-        let is_alone = match &opened.file {
-            Some(file) => file.file().metadata().is_ok_and(|metadata| metadata.is_file()),
-            None => opened.session.is_none(),
-        };
+        let is_session = specification.session_alone().is_some();
+        let server = opened.session.clone().filter(|session| is_session && session.takes_further());
+        // What is read before its time here is not known to be good where a session's server may be another by then.
+        let is_alone = opened.is_alone() && (opened.session.is_none() || server.is_some());
         let (name, disk) = (pair[1].clone(), Arc::clone(&opened.disk) as Arc<dyn Disk>);
-        attached.push(Attached { name, disk, is_alone, is_elsewhere: opened.session.is_some() });
+        attached.push(Attached { name, disk, is_alone, is_elsewhere: opened.session.is_some(), server });
     }
     let looks = match args.looks {
         LooksArg::Device => Looks::Device,
@@ -210,6 +209,10 @@ fn unless_hurried(
 /// Says which writes failed that nobody was told of. Whether there are any.
 fn tell_of_failures(attachment: &Attachment) -> bool {
     let mut has_any = false;
+    for (name, why) in attachment.doubts() {
+        terminal::tell(&format!("{}: what was written last may be lost: {why}", shown(name)));
+        has_any = true;
+    }
     for UntoldFailure { name, error } in attachment.untold_failures() {
         terminal::tell(&format!("{}: what was written last failed: {}", shown(&*name), error.with_remedy()));
         has_any = true;

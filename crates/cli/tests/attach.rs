@@ -1,5 +1,7 @@
 //! `blockyard attach`: programs that were never changed, on disks.
 
+#[path = "attach/further.rs"]
+mod further;
 #[path = "server/mod.rs"]
 mod server;
 #[path = "attach/sessions.rs"]

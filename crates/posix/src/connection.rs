@@ -5,12 +5,13 @@ use crate::aio::{Expected, Requests};
 use crate::behind::Behind;
 use crate::errno::Errno;
 use crate::locks;
-use crate::names::{NAMES_MAX, beside};
+use crate::names::{DOOR, NAMES_MAX, beside};
 use crate::setup::{Inside, disk};
 use crate::signals::{self, Busy};
 use crate::users::{self, UnderWay, Users};
 use crate::writers::{Shared, Writers};
 use crate::{own, stderr};
+use blockyard_block::specification::{DiskSpecification, OpenError};
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, explain};
 use blockyard_session::open::{OpenDisk, OpenOptions, RECONNECT, SERVER_BUSY, open_disk};
 use libc::c_int;
@@ -43,18 +44,20 @@ pub(crate) struct Channel {
     pub(crate) completions: Vec<Completion>,
 }
 
-/// What a disk has been through: changes by the processes that have it, and servers, between which others may have
-/// changed it.
+/// What a disk has been through: changes by the processes that have it, and which of its servers there is, between
+/// which others may have changed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     changes: u64,
-    servers: u64,
+    incarnation: u64,
 }
 
 /// A disk that is open in this process.
 pub(crate) struct Connection {
     number: usize,
     opened: OpenDisk,
+    /// Somebody is between this and the disk's server, of which another may come without being seen here.
+    is_second: bool,
     pub(crate) geometry: Geometry,
     /// The file of its locks, if whoever serves it has made one.
     pub(crate) locks: Option<File>,
@@ -157,13 +160,15 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let calls = shared.calls();
     let options =
         OpenOptions { ending: &signals::ending, reconnect, busy, is_guest: true, calls, ..OpenOptions::default() };
-    let opened = open_disk(&specification, &options).map_err(|error| failed(&error))?;
+    let Access { opened, is_second } =
+        Access::to(&named.disk, &specification, &options).map_err(|error| failed(&error))?;
     let channels: Vec<_> = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
     let writers = shared.writers();
     Ok(Connection {
         number,
         opened,
+        is_second,
         geometry,
         users: users_of(&named.disk, writers)?,
         writers,
@@ -179,6 +184,32 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         has_teller: AtomicBool::new(false),
         whole_blocks: RwLock::new(()),
     })
+}
+
+/// How a disk is had.
+pub(crate) struct Access {
+    pub(crate) opened: OpenDisk,
+    /// It is not the first that there is.
+    pub(crate) is_second: bool,
+}
+
+impl Access {
+    /// Opens a disk that is called so: by a connection to its own server, if there is one to be had, or by whoever
+    /// serves it here.
+    pub(crate) fn to(
+        disk: &str,
+        specification: &DiskSpecification,
+        options: &OpenOptions<'_>,
+    ) -> Result<Self, OpenError> {
+        let door = beside(disk, DOOR).filter(|door| door.exists());
+        let is_second = door.is_some();
+        // That server comes back.
+        let at_door = OpenOptions { is_at_door: true, reconnect: RECONNECT, ..*options };
+        match door.map(|door| open_disk(&DiskSpecification::of_session(door), &at_door)) {
+            Some(Ok(opened)) => Ok(Self { opened, is_second: false }),
+            _ => Ok(Self { opened: open_disk(specification, options)?, is_second }),
+        }
+    }
 }
 
 /// The file of a disk's locks, which has the page of its writers, too: if whoever serves it has made one.
@@ -232,9 +263,9 @@ impl Connection {
     /// The disk's now, if nobody changes it: what is asked for now is good for as long as this says the same.
     #[inline]
     pub(crate) fn state(&self) -> Option<State> {
-        let changes = self.writers.quiet()?;
-        let servers = self.opened.session.as_ref().map_or(0, |session| session.servers());
-        Some(State { changes, servers })
+        let changes = self.writers.quiet().filter(|_| !self.is_second)?;
+        let incarnation = self.opened.session.as_ref().map_or(0, |session| session.incarnation());
+        Some(State { changes, incarnation })
     }
 
     /// A request of this process's, which nobody waits for, until it is dropped.

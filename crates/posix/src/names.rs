@@ -83,6 +83,9 @@ fn is_at(directory: c_int, path: &CStr) -> bool {
     found.is_ok_and(|found| stat(path).is_ok_and(|there| identity(there) == identity(found)))
 }
 
+/// Where the disk's own server is to be had, if whoever serves it here is only its client (`crates/attach`).
+pub(crate) const DOOR: &str = ".door";
+
 /// What may lie beside a disk's socket.
 pub(crate) fn beside(disk: &str, ending: &str) -> Option<PathBuf> {
     disk.strip_prefix("session:").map(|socket| PathBuf::from(format!("{socket}{ending}")))

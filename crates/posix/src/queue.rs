@@ -1,7 +1,7 @@
 //! Requests of programs that know of queues: many at once, in memory that whoever serves the disk maps. Nothing is
 //! copied, and nothing is allocated once a queue is open.
 
-use crate::connection::{locks_of, users_of, without_signals};
+use crate::connection::{Access, locks_of, users_of, without_signals};
 use crate::errno::Errno;
 use crate::setup::Inside;
 use crate::transfer::is_lost;
@@ -10,7 +10,7 @@ use crate::writers::{Change, Shared, Writers};
 use blockyard_block::limits::REQUEST_BYTES_MAX;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Completion, Geometry, MemoryMap, Operation, Queue, Request, Segment, explain};
-use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
+use blockyard_session::open::{OpenDisk, OpenOptions};
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl QueuedDisk {
         let shared = Shared::of(locks.as_ref());
         let calls = shared.calls();
         let options = OpenOptions { read_only, is_guest: true, calls, ..OpenOptions::default() };
-        let opened = without_signals(|| open_disk(&specification, &options))
+        let Access { opened, .. } = without_signals(|| Access::to(disk, &specification, &options))
             .map_err(|error| Refusal { errno: errno_beneath(&error), reason: explain(&error) })?;
         let writers = shared.writers();
         let entered = users_of(disk, writers).and_then(|users| {

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What whoever serves the disk has put there if nobody else changes it (`crates/attach/src/lib.rs`).
+/// What whoever serves the disk has put there if nobody else changes it (`crates/attach/src/sessions.rs`).
 const MAGIC: u64 = u64::from_le_bytes(*b"by-alone");
 /// And what it has put there otherwise.
 const OTHERS: u64 = u64::from_le_bytes(*b"by-other");

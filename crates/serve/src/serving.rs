@@ -21,6 +21,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Queues of a client's further connections that have means of their own, all together; others make do with threads.
+const FURTHER_QUEUES: usize = 28;
+
 /// A process that is about to serve: its operator can end it, what it will need is open.
 pub(crate) struct Preparation<'a> {
     /// Where messages go.
@@ -93,7 +96,7 @@ impl<'a> Preparation<'a> {
     /// When the kernel refuses.
     pub(crate) fn confine(&self, sockets: &[&Path], clients: usize) -> Result<()> {
         let removes_in = sockets.iter().map(|socket| directory_of(socket).to_owned()).collect();
-        let queues = clients * usize::from(self.running.queues);
+        let queues = clients * (usize::from(self.running.queues) + FURTHER_QUEUES);
         let confinement = Confinement { removes_in, connects: self.connects, queues, ..Confinement::default() };
         if confinement.enter()? == Landlock::Absent {
             self.notices.tell("this kernel has no Landlock: only system calls are confined");

@@ -138,7 +138,7 @@ impl SessionDisk {
     }
 
     /// Whether nobody else changes the disk while a server serves it: what was read is so until something is written
-    /// here, or there is [another server](Self::servers).
+    /// here, or the [server](Self::incarnation) is another.
     pub fn is_alone(&self) -> bool {
         self.keeper.link.offer().is_alone()
     }
@@ -161,25 +161,26 @@ impl SessionDisk {
     }
 
     /// What its further connections have had so far, of this server, once all is done that is available on them now.
-    /// Waits as long as that takes.
+    /// Waits as long as that takes, or so long.
     ///
     /// # Errors
-    /// When the server is away, or goes away meanwhile.
-    pub fn settle_connections(&self) -> Result<FurtherReport, SessionError> {
+    /// When the server is away, goes away meanwhile, or takes longer.
+    pub fn settle_connections(&self, patience: Option<Duration>) -> Result<FurtherReport, SessionError> {
         let link = &self.keeper.link;
         let os = |error| SessionError::Os { socket: Arc::clone(&link.name), error };
         let (mut ours, theirs) = UnixStream::pair().map_err(os)?;
         link.converse(|connection| connection.settle_connections(theirs.as_fd()))?;
         drop(theirs);
+        ours.set_read_timeout(patience).map_err(os)?;
         let mut report = [0; REPORT_BYTES];
         ours.read_exact(&mut report).map_err(os)?;
         Ok(FurtherReport::from_bytes(&report))
     }
 
-    /// Servers that there have been so far, one after the other. Between two of them, anybody may have changed the
-    /// disk.
-    pub fn servers(&self) -> u64 {
-        self.keeper.link.servers.load(Ordering::Acquire)
+    /// Changes when the server is seen to be gone, and when there is another: between the two, anybody may have changed
+    /// the disk.
+    pub fn incarnation(&self) -> u64 {
+        self.keeper.link.incarnation.load(Ordering::Acquire)
     }
 
     /// Why the session has ended, if it has: the reason of requests that fail with ENOTCONN.

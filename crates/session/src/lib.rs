@@ -22,7 +22,8 @@
 //! let server = Server::start(&ServerOptions::default())?;
 //! let (ours, theirs) = UnixStream::pair()?;
 //! let disk = Arc::new(MemoryDisk::new(1 << 20, 512)?);
-//! let session = server.attach(theirs, Export { name: "memory".into(), disk, queues: 1, weight: NonZeroU32::MIN, is_alone: false })?;
+//! let export = Export { name: "memory".into(), disk, queues: 1, weight: NonZeroU32::MIN, is_alone: false };
+//! let session = server.attach(theirs, export)?;
 //!
 //! let disk = SessionDisk::from_stream(ours, "memory", &SessionOptions::default())?;
 //! write_bytes(&disk, 0, &[7; 512])?;

@@ -23,6 +23,12 @@ pub(crate) const CONFIG_PREFIX_BYTES: usize = 12;
 pub(crate) const BACKEND_CONFIG_CHANGE: u32 = 2;
 /// VHOST_USER_F_PROTOCOL_FEATURES, among the device's features.
 pub(crate) const FEATURE_PROTOCOL_FEATURES: u64 = 1 << 30;
+/// Among the device's features, not the specification's: the client may have further connections
+/// ([`further`](crate::further)). Drivers leave features alone that they do not know, as virtio demands, while some
+/// front ends (of the vhost crate) give up where there is a protocol feature that they do not know.
+pub(crate) const FEATURE_FURTHER: u64 = 1 << 62;
+/// The same: nobody but the client changes what it is served, for as long as it is there.
+pub(crate) const FEATURE_ALONE: u64 = 1 << 63;
 
 /// The protocol's own features ("Protocol features").
 pub(crate) mod protocol {
@@ -34,11 +40,6 @@ pub(crate) mod protocol {
     pub(crate) const RESET_DEVICE: u64 = 1 << 13;
     pub(crate) const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
     pub(crate) const STATUS: u64 = 1 << 16;
-    /// Not the specification's, and from the other end of its numbers, as the next: the client may have further
-    /// connections ([`further`](crate::further)).
-    pub(crate) const FURTHER: u64 = 1 << 62;
-    /// Nobody but the client changes what it is served, for as long as it is there.
-    pub(crate) const ALONE: u64 = 1 << 63;
 }
 
 /// What a front end asks ("Front-end message types").
@@ -86,7 +87,7 @@ pub(crate) mod code {
         REM_MEM_REG = 38,
         SET_STATUS = 39,
         GET_STATUS = 40,
-        // With FURTHER.
+        // With FEATURE_FURTHER.
         ADD_CONNECTION = 1000,
         SETTLE_CONNECTIONS = 1001,
     }

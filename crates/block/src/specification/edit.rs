@@ -33,6 +33,12 @@ impl DiskSpecification {
         (*self == alone).then_some(&*file.path)
     }
 
+    /// The socket of the session that it is, if nothing more is said of it.
+    pub fn session_alone(&self) -> Option<&Path> {
+        let Backend::Session(SessionSpecification { path, .. }) = &self.backend else { return None };
+        (*self == Self::of_session(path)).then_some(&**path)
+    }
+
     /// What opens its image, if that is encrypted.
     pub fn key_file(&self) -> Option<&KeyFile> {
         match &self.backend {

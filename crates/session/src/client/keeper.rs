@@ -230,7 +230,9 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
             },
             Err(error) => error,
         };
-        if !error.may_pass() {
+        // The server comes back, and whoever is at its door does not.
+        let is_over = link.options.is_at_door && matches!(error, SessionError::NobodyListens(_));
+        if is_over || !error.may_pass() {
             return Some(explain(&error).into());
         }
         if link.options.is_ending() {

@@ -183,7 +183,7 @@ pub(super) struct Link {
     kicks: Mutex<Vec<Weak<EventFd>>>,
     geometry: Mutex<Geometry>,
     pub(super) generation: AtomicU64,
-    pub(super) servers: AtomicU64,
+    pub(super) incarnation: AtomicU64,
     pub(super) change: EventFd,
 }
 
@@ -212,7 +212,7 @@ impl Link {
             }),
             kicks: Mutex::default(),
             generation: AtomicU64::new(0),
-            servers: AtomicU64::new(1),
+            incarnation: AtomicU64::new(0),
             change: options.new_event()?,
         })
     }
@@ -425,6 +425,7 @@ impl Link {
     pub(super) fn disconnect(&self) -> Option<GivenUp> {
         let mut state = lock(&self.state);
         state.connection = None;
+        self.incarnation.fetch_add(1, Ordering::AcqRel);
         state.given_up.take()
     }
 
@@ -471,7 +472,7 @@ impl Link {
         state.given_up = None;
         state.connection = Some(Arc::new(connection));
         // Before any request completes: whoever sees that one did sees the disk as it is now.
-        self.servers.fetch_add(1, Ordering::AcqRel);
+        self.incarnation.fetch_add(1, Ordering::AcqRel);
         let geometry = self.remember(offer.geometry).then_some(offer.geometry);
         for (running, ring) in state.vrings.iter().flatten().zip(fresh) {
             let kick = Arc::clone(&running.kick);

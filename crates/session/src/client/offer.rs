@@ -4,7 +4,7 @@ use super::block_config::BlockConfig;
 use super::connection::Connection;
 use super::error::SessionError;
 use super::limits::Limits;
-use crate::vhost_user::{FEATURE_PROTOCOL_FEATURES, TABLE_REGIONS_MAX, protocol};
+use crate::vhost_user::{FEATURE_ALONE, FEATURE_FURTHER, FEATURE_PROTOCOL_FEATURES, TABLE_REGIONS_MAX, protocol};
 use blockyard_block::EventFd;
 use blockyard_block::Geometry;
 use std::sync::Arc;
@@ -32,10 +32,11 @@ const FEATURES: u64 = 1 << VIRTIO_F_VERSION_1
     | 1 << blk::VIRTIO_BLK_F_WRITE_ZEROES
     | FEATURE_PROTOCOL_FEATURES;
 
+/// And where the disk is passed on: a server without what another one had is none that goes on with it.
+const PASSED_ON: u64 = FEATURE_FURTHER | FEATURE_ALONE;
+
 const PROTOCOL_FEATURES: u64 =
     protocol::MQ | protocol::REPLY_ACK | protocol::CONFIG | protocol::CONFIGURE_MEM_SLOTS | protocol::BACKEND_REQ;
-/// And where the disk is passed on: a server without what another one had is none that goes on with it.
-const PASSED_ON: u64 = protocol::FURTHER | protocol::ALONE;
 
 /// What was negotiated with a server, checked.
 #[derive(Clone, Copy, Debug)]
@@ -58,12 +59,12 @@ impl Offer {
 
     /// Whether nobody else changes the disk.
     pub(super) fn is_alone(&self) -> bool {
-        self.protocol & protocol::ALONE != 0
+        self.features & FEATURE_ALONE != 0
     }
 
     /// Whether there may be further connections.
     pub(super) fn takes_further(&self) -> bool {
-        self.protocol & protocol::FURTHER != 0
+        self.features & FEATURE_FURTHER != 0
     }
 
     pub(super) fn event_idx(&self) -> bool {
@@ -87,7 +88,8 @@ impl Offer {
         let unusable = |detail: String| SessionError::NoBlockDevice { socket: Arc::clone(&socket), detail };
         connection.set_owner()?;
         let offered = connection.get_features()?;
-        let features = before.map_or(offered & FEATURES, |before| before.features);
+        let wanted = FEATURES | if is_passed_on { PASSED_ON } else { 0 };
+        let features = before.map_or(offered & wanted, |before| before.features);
         check_features(offered & features).map_err(|detail| unusable(detail.to_owned()))?;
         if features & !offered != 0 {
             return Err(changed("it lacks features that it had"));
@@ -96,8 +98,7 @@ impl Offer {
             return Err(changed("it is read-only now"));
         }
         let offered = connection.get_protocol_features()?;
-        let wanted = PROTOCOL_FEATURES | if is_passed_on { PASSED_ON } else { 0 };
-        let protocol = before.map_or(offered & wanted, |before| before.protocol);
+        let protocol = before.map_or(offered & PROTOCOL_FEATURES, |before| before.protocol);
         if protocol & !offered != 0 {
             return Err(changed("it lacks features that it had"));
         }

@@ -28,9 +28,9 @@ pub struct SessionOptions {
     /// sleeps for long at a time.
     pub is_guest: bool,
     /// The disk is passed on to others, any number of them. The last virtqueue that the server has left is used by all
-    /// queues that are opened from then on, until others are free again (not where [`is_guest`](Self::is_guest) is set);
-    /// whether nobody else changes the disk is known, and there are further connections to it, where the server says
-    /// so.
+    /// queues that are opened from then on, until others are free again (not where [`is_guest`](Self::is_guest) is
+    /// set); whether nobody else changes the disk is known, and there are further connections to it, where the server
+    /// says so.
     pub is_passed_on: bool,
     /// Who listens on the path gives each a further connection of its own instead of serving it.
     pub is_at_door: bool,

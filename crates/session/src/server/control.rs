@@ -13,7 +13,7 @@ use super::served_device::{ServedDevice, ServedQueueParts};
 use super::session::{EndReason, Shared};
 use super::task::{Stop, Task, Wish};
 use super::{Command, Inner, Share};
-use crate::vhost_user::{FEATURE_PROTOCOL_FEATURES, protocol};
+use crate::vhost_user::{FEATURE_ALONE, FEATURE_FURTHER, FEATURE_PROTOCOL_FEATURES, protocol};
 use blockyard_block::{SEGMENTS_MAX, explain, wait_ready};
 use blockyard_devices::virtio::{FailureCause, QueueConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
@@ -379,25 +379,25 @@ impl Control {
     }
 
     fn offered(&self) -> u64 {
-        FEATURE_PROTOCOL_FEATURES | self.device.features()
+        FEATURE_PROTOCOL_FEATURES | self.device.features() | self.offered_to_the_first()
     }
 
     fn offered_protocol(&self) -> u64 {
         let in_flight = if self.device.takes_over() { protocol::INFLIGHT_SHMFD } else { 0 };
-        PROTOCOL_FEATURES | in_flight | self.offered_to_the_first()
+        PROTOCOL_FEATURES | in_flight
     }
 
-    /// Of protocol features, what concerns all connections of a client.
+    /// Of features, what concerns all connections of a client.
     fn offered_to_the_first(&self) -> u64 {
-        let further = if self.device.takes_further() { protocol::FURTHER } else { 0 };
-        let alone = if self.device.is_alone() { protocol::ALONE } else { 0 };
+        let further = if self.device.further().is_some() { FEATURE_FURTHER } else { 0 };
+        let alone = if self.device.is_alone() { FEATURE_ALONE } else { 0 };
         if self.share.first.is_none() { further | alone } else { 0 }
     }
 
     fn add_connection(&self, stream: ClientDescriptor) -> Result<Reply, Fault> {
-        if self.protocol_features & protocol::FURTHER == 0 {
+        let Some(device) = self.device.further().filter(|_| self.features & FEATURE_FURTHER != 0) else {
             return Ok(Reply::Unknown);
-        }
+        };
         if !is_unix_stream(&stream) {
             return Err(client("what is to be a further connection is no stream socket"));
         }
@@ -406,7 +406,7 @@ impl Control {
         }
         // What the client gave is closed where nobody waits for it.
         let stream = stream.as_fd().try_clone_to_owned().map(UnixStream::from);
-        let (name, device) = (Arc::clone(&self.shared.name), Arc::clone(&self.device));
+        let name = Arc::clone(&self.shared.name);
         let share = Share { first: Some(self.number), ..self.share };
         let session = stream.and_then(|stream| Inner::attach(&self.inner, stream.into(), name, device, share));
         let session = session.map_err(|error| Fault::Refused(format!("a further connection: {error}")))?;
@@ -415,7 +415,7 @@ impl Control {
     }
 
     fn settle_connections(&self, to: ClientDescriptor) -> Result<Reply, Fault> {
-        if self.protocol_features & protocol::FURTHER == 0 {
+        if self.features & FEATURE_FURTHER == 0 {
             return Ok(Reply::Unknown);
         }
         if !is_unix_stream(&to) {

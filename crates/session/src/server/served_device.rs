@@ -25,9 +25,9 @@ pub trait ServedDevice: Send + Sync {
         None
     }
 
-    /// Whether a client may have further connections to it.
-    fn takes_further(&self) -> bool {
-        false
+    /// What a further connection of its client's serves, if there may be any.
+    fn further(&self) -> Option<Arc<dyn ServedDevice>> {
+        None
     }
 
     /// Whether nobody but the client changes what it has behind it, for as long as the session goes on.
@@ -72,6 +72,10 @@ pub struct ServedQueueParts {
 /// later; this is the default of QEMU, and others' are larger.
 const QUEUE_SIZE_USUAL: u16 = 128;
 
+/// Queues of a process that shares the disk with others, at least: eight for its threads, and some for what nobody
+/// waits for.
+const FURTHER_QUEUES: u16 = 12;
+
 /// A disk as virtio-blk.
 pub(super) struct ServedDisk {
     disk: Arc<dyn Disk>,
@@ -106,8 +110,9 @@ impl ServedDevice for ServedDisk {
         self.disk.change_event()
     }
 
-    fn takes_further(&self) -> bool {
-        true
+    fn further(&self) -> Option<Arc<dyn ServedDevice>> {
+        let (disk, queues) = (Arc::clone(&self.disk), self.queues.max(FURTHER_QUEUES));
+        Some(Arc::new(Self { disk, queues, is_alone: false, serial: self.serial }))
     }
 
     fn is_alone(&self) -> bool {

@@ -44,6 +44,7 @@ fn all_of_a_clients_connections_have_the_same_disk_and_are_counted_together() {
         assert!(!further.takes_further(), "they are the first one's alone to ask for");
         assert!(!further.is_alone(), "the others change it, too");
         assert_eq!(further.geometry(), first.geometry());
+        assert!(further.queue_count() > first.queue_count(), "a process has more threads than a machine has queues");
     }
     let bytes = pattern(4096, 7);
     let mut clients: Vec<_> = all.iter().map(|disk| Client::new(disk, 4)).collect();
@@ -52,7 +53,7 @@ fn all_of_a_clients_connections_have_the_same_disk_and_are_counted_together() {
     for client in &mut clients {
         (0..3).for_each(|place| assert!(client.read(place * 4096, 4096) == bytes));
     }
-    let report = first.settle_connections().unwrap();
+    let report = first.settle_connections(None).unwrap();
     let counts = report.counts;
     assert_eq!((counts.writes, counts.bytes_written, counts.reads, counts.write_errors), (3, 3 * 4096, 6, 0));
     assert_eq!(report.first_write_errno, None);
@@ -60,7 +61,7 @@ fn all_of_a_clients_connections_have_the_same_disk_and_are_counted_together() {
     assert_eq!((seen.writes, seen.reads), (3, 6), "the session is all of the client's");
     // A connection that is over has been counted.
     drop((clients, all));
-    assert_eq!(first.settle_connections().unwrap().counts.writes, 3);
+    assert_eq!(first.settle_connections(None).unwrap().counts.writes, 3);
 }
 
 #[test]
@@ -74,7 +75,7 @@ fn what_was_available_is_done_when_it_is_settled() {
         (start..start + 8).for_each(|place| client.push(WRITE, place * 512, &segments, place));
         client.queue.submit().unwrap();
     }
-    assert_eq!(first.settle_connections().unwrap().counts.writes, 16);
+    assert_eq!(first.settle_connections(None).unwrap().counts.writes, 16);
     for client in &mut clients {
         let mut completions = Vec::with_capacity(8);
         client.queue.reap(&mut completions);
@@ -82,7 +83,7 @@ fn what_was_available_is_done_when_it_is_settled() {
     }
     // Nobody waits where there is nothing.
     drop((clients, all));
-    assert_eq!(first.settle_connections().unwrap().counts.writes, 16);
+    assert_eq!(first.settle_connections(None).unwrap().counts.writes, 16);
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn failed_writes_are_told() {
     let mut client = Client::new(&further, 1);
     let segments = client.segments(0, 512);
     assert!(client.perform(WRITE, 0, &segments).is_err());
-    let report = first.settle_connections().unwrap();
+    let report = first.settle_connections(None).unwrap();
     assert_eq!((report.counts.write_errors, report.first_write_errno), (1, Some(libc::EIO)));
 }
 

@@ -308,7 +308,7 @@ const SETTLE_CONNECTIONS: u32 = 1001;
 fn further_connections_that_cannot_be() {
     let with = |descriptors: &[BorrowedFd<'_>], request: u32| {
         ended_by(|client| {
-            client.send(16, &words(&[FURTHER]), &[]);
+            client.send(2, &words(&[FURTHER]), &[]);
             client.send(request, &[], descriptors);
         })
     };
@@ -332,7 +332,7 @@ fn further_connections_to_oneself() {
     let (bystander, going_on) = Client::start(&server, export(disk(), 1, 1));
     for gives_its_own in [false, true] {
         let (client, session) = Client::connect(&server, export(disk(), 1, 1));
-        client.send(16, &words(&[FURTHER]), &[]);
+        client.send(2, &words(&[FURTHER]), &[]);
         let (one, other) = UnixStream::pair().unwrap();
         client.send(ADD_CONNECTION, &[], &[one.as_fd()]);
         client.send(ADD_CONNECTION, &[], &[other.as_fd()]);
@@ -398,8 +398,8 @@ fn act(client: &Client, things: &Things, step: &Step) {
             );
         }
         Step::Negotiate => {
-            client.send(16, &words(&[0x1b22b & !u64::from(1u32 << 14) | FURTHER]), &[]);
-            client.send(2, &words(&[client.features]), &[]);
+            client.send(16, &words(&[0x1b22b & !u64::from(1u32 << 14)]), &[]);
+            client.send(2, &words(&[client.features | FURTHER]), &[]);
         }
         Step::Memory(choice) => {
             let regions = [GUEST, MEMORY_BYTES >> (choice & 3), USER, u64::from(choice >> 2 & 3) * 4096];

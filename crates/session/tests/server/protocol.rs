@@ -27,6 +27,8 @@ fn what_is_offered() {
     }
     // RO, and logging of dirty memory.
     assert_eq!(features & (1 << 5 | 1 << 26), 0);
+    // Of ours, that there may be further connections, and not that nobody else changes the disk.
+    assert_eq!(features >> 62, 1);
     // MQ, REPLY_ACK, BACKEND_REQ, CONFIG, INFLIGHT_SHMFD, RESET_DEVICE, CONFIGURE_MEM_SLOTS, STATUS.
     assert_eq!(client.ask(15, &[]), 1 | 1 << 3 | 1 << 5 | 1 << 9 | 1 << 12 | 1 << 13 | 1 << 15 | 1 << 16);
     assert_eq!((client.ask(17, &[]), client.ask(36, &[])), (3, 32));

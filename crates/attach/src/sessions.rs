@@ -1,0 +1,223 @@
+//! The sessions of a disk that processes have, and what they share beside it.
+
+use crate::{UntoldFailure, lock};
+use blockyard_block::{RequestError, explain};
+use blockyard_session::FurtherReport;
+use blockyard_session::client::SessionDisk;
+use blockyard_session::server::{EndReason, Session, SessionStatistics};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// A page of a disk, its first bytes, if nobody else changes it and otherwise, and where its numbers are: changes begun
+/// and ended, whether several processes use it, failed writes of which they were told, and system calls
+/// (`crates/posix/src/writers.rs`).
+const PAGE_BYTES: u64 = 4096;
+const ALONE: &[u8] = b"by-alone";
+const OTHERS: &[u8] = b"by-other";
+const BEGUN_AT: u64 = 8;
+const ENDED_AT: u64 = 16;
+const SHARED_AT: u64 = 24;
+const TOLD_AT: u64 = 32;
+/// Apart from the others, which all processes look at with each request.
+const CALLS_AT: u64 = 128;
+/// How long a server has to say what its clients have had.
+pub(crate) const REPORT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The sessions of a disk.
+pub(crate) struct Sessions {
+    pub(crate) name: OsString,
+    running: Mutex<Vec<Arc<Session>>>,
+    ended: Mutex<SessionStatistics>,
+    /// Why the first could not be served that could not.
+    refused: Mutex<Option<String>>,
+    /// What its processes share.
+    pub(crate) page: Page,
+    /// Nobody else changes it.
+    pub(crate) is_alone: bool,
+    /// Another process serves it.
+    pub(crate) is_elsewhere: bool,
+    /// That, if it takes further connections, and what these have had when they were settled last.
+    server: Option<Arc<SessionDisk>>,
+    elsewhere: Mutex<FurtherReport>,
+    /// Why it is not known what has become of them.
+    unsettled: Mutex<Option<String>>,
+}
+
+/// What the processes of a disk share.
+pub(crate) struct Page(File);
+
+impl Page {
+    pub(crate) fn new(file: File, is_alone: bool) -> std::io::Result<Self> {
+        file.set_len(PAGE_BYTES)?;
+        file.write_all_at(if is_alone { ALONE } else { OTHERS }, 0)?;
+        Ok(Self(file))
+    }
+
+    fn number(&self, at: u64) -> std::io::Result<u64> {
+        let mut number = [0; 8];
+        self.0.read_exact_at(&mut number, at)?;
+        Ok(u64::from_ne_bytes(number))
+    }
+
+    /// Says that several processes use the disk, or one.
+    fn set_shared(&self, is_shared: bool) -> std::io::Result<()> {
+        self.0.write_all_at(&u64::from(is_shared).to_ne_bytes(), SHARED_AT)
+    }
+
+    /// System calls that programs have made for the disk.
+    pub(crate) fn calls(&self) -> std::io::Result<u64> {
+        self.number(CALLS_AT)
+    }
+
+    /// Failed writes of which programs were told.
+    fn told(&self) -> std::io::Result<u64> {
+        self.number(TOLD_AT)
+    }
+
+    /// Whether whoever was killed in the middle of a change has left it so.
+    fn has_changes(&self) -> std::io::Result<bool> {
+        Ok(self.number(BEGUN_AT)? != self.number(ENDED_AT)?)
+    }
+
+    /// Nobody uses the disk: whoever was killed in the middle of a change changes nothing any more.
+    fn end_changes(&self) -> std::io::Result<()> {
+        let mut begun = [0; 8];
+        self.0.read_exact_at(&mut begun, BEGUN_AT)?;
+        self.0.write_all_at(&begun, ENDED_AT)
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(
+        name: OsString,
+        page: Page,
+        is_alone: bool,
+        is_elsewhere: bool,
+        server: Option<Arc<SessionDisk>>,
+    ) -> Self {
+        let (running, ended, refused, elsewhere, unsettled) = Default::default();
+        Self { name, running, ended, refused, page, is_alone, is_elsewhere, server, elsewhere, unsettled }
+    }
+
+    /// Why the first process could not have the disk that could not.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        drop(self.running());
+        lock(&self.refused).clone()
+    }
+
+    /// What its processes share, if nobody else changes it.
+    fn alone(&self) -> Option<&Page> {
+        self.is_alone.then_some(&self.page)
+    }
+
+    /// Waits until all is done that processes have made available: they may have gone on without waiting, and ended.
+    pub(crate) fn settle(&self) {
+        if self.is_alone {
+            // Statistics are asked for meanwhile.
+            let running = self.running().clone();
+            running.iter().for_each(|session| session.settle());
+            self.settle_elsewhere(None);
+        }
+    }
+
+    /// The same of those whom the disk's own server serves, for at most so long, and hears what they have had.
+    pub(crate) fn settle_elsewhere(&self, patience: Option<Duration>) {
+        let Some(server) = &self.server else { return };
+        let settled = server.settle_connections(patience);
+        *lock(&self.unsettled) = settled.as_ref().err().map(|error| explain(error));
+        if let Ok(report) = settled {
+            *lock(&self.elsewhere) = report;
+        }
+    }
+
+    /// Gives whoever has come a connection to the disk's own server. Who gets none sees the stream's end.
+    pub(crate) fn pass_on(&self, stream: &UnixStream) {
+        let further = self.server.as_ref().and_then(|server| server.add_connection().ok());
+        if let Some(further) = further {
+            let descriptors = [further.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+            // Who does not take it is not there any more.
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            let _ = sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, flags);
+        }
+    }
+
+    /// Ends them, whatever their processes do. Nothing of them touches the disk afterwards.
+    pub(crate) fn end(&self) {
+        let running = self.running().clone();
+        running.iter().for_each(|session| session.revoke());
+        running.iter().for_each(|session| {
+            session.wait();
+        });
+    }
+
+    /// Those that are not over.
+    pub(crate) fn running(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
+        let mut running = lock(&self.running);
+        let mut ended = lock(&self.ended);
+        running.retain(|session| {
+            let has_ended = session.end_reason().is_some();
+            if has_ended {
+                ended.add(&session.statistics());
+            }
+            if let Some(EndReason::Server(why)) = session.end_reason() {
+                lock(&self.refused).get_or_insert_with(|| why.clone());
+            }
+            !has_ended
+        });
+        running
+    }
+
+    /// What its processes have had of it so far.
+    pub(crate) fn statistics(&self) -> SessionStatistics {
+        let mut all = SessionStatistics::default();
+        self.running().iter().for_each(|session| all.add(&session.statistics()));
+        all.add(&lock(&self.ended));
+        let FurtherReport { counts, first_write_errno } = *lock(&self.elsewhere);
+        all.counts = all.counts + counts;
+        all.first_write_error = all.first_write_error.or(first_write_errno.map(RequestError::Os));
+        all
+    }
+
+    /// Why it is not known whether all is on the disk that a process had not waited for, if one has ended so.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        let why = lock(&self.unsettled).clone()?;
+        self.alone()?.has_changes().unwrap_or(true).then_some(why)
+    }
+
+    pub(crate) fn untold_failure(&self) -> Option<UntoldFailure> {
+        let SessionStatistics { counts, first_write_error, .. } = self.statistics();
+        // What cannot be known was not told.
+        let told = self.alone()?.told().unwrap_or(0);
+        let error = first_write_error.filter(|_| counts.write_errors > told)?;
+        Some(UntoldFailure { name: self.name.clone(), error })
+    }
+
+    /// One process alone uses the disk, or none.
+    pub(crate) fn end_sharing(&self) {
+        // If it cannot be told, what is written goes on being waited for.
+        let _ = self.alone().map(|page| page.set_shared(false));
+    }
+
+    /// Sees to it that a process that is to use the disk finds it as `others` leave it, who wait for what they do from
+    /// now on, or as those have left it who are gone.
+    pub(crate) fn make_room(&self, others: bool) -> std::io::Result<()> {
+        let Some(page) = self.alone() else { return Ok(()) };
+        page.set_shared(others)?;
+        self.settle();
+        if !others {
+            page.end_changes()?;
+        }
+        Ok(())
+    }
+}

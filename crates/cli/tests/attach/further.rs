@@ -1,0 +1,268 @@
+//! Disks of which the server has a connection for each process, without anybody between.
+
+use crate::server::Server;
+use crate::support::{Yard, blockyard, finish, run, wait_until};
+use crate::{BYTES, NAME, on_disk};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const PYTHON: [&str; 2] = ["/usr/bin/python3", "-c"];
+
+fn serve(image: &Path, socket: &Path, options: &[&str]) -> Server {
+    let words = [image.as_os_str(), "--socket".as_ref(), socket.as_os_str()].into_iter();
+    Server::start(&words.chain(options.iter().map(OsStr::new)).collect::<Vec<_>>(), socket)
+}
+
+fn session(socket: &Path) -> String {
+    format!("session:{}", socket.display())
+}
+
+/// `blockyard attach --stats DISK /disk -- PROGRAM…`
+fn counted<S: AsRef<OsStr>>(disk: &str, program: impl IntoIterator<Item = S>) -> Command {
+    let mut command = blockyard();
+    command.args(["attach", "--stats", disk, NAME, "--"]).args(program);
+    command
+}
+
+/// The number before a word of what `--stats` says.
+fn count(said: &str, what: &str) -> u64 {
+    let before = said.split(what).next().unwrap();
+    before.trim_end().rsplit(char::is_whitespace).next().unwrap().parse().unwrap()
+}
+
+/// They are further connections of one client, so nobody else comes in.
+#[test]
+fn the_server_has_one_client_whatever_processes_there_are() {
+    let yard = Yard::new();
+    let (image, socket) = (yard.random("disk.img", BYTES, 2), yard.path("socket"));
+    let server = serve(&image, &socket, &["--queues", "1"]);
+    let program = "import os, subprocess, sys
+(answers, answer), (wait, over) = os.pipe(), os.pipe()
+for child in range(4):
+    if os.fork() == 0:
+        os.close(over)
+        os.write(answer, b'%d ' % len(os.pread(os.open('/disk', os.O_RDONLY), 4096, 4096)))
+        os._exit(len(os.read(wait, 1)))
+said = b''
+while said.count(b' ') < 4: said += os.read(answers, 99)
+print(said.decode())
+sys.stdout.flush()
+other = subprocess.run([sys.argv[1], 'image', 'info', sys.argv[2]], capture_output=True, text=True)
+print(other.returncode)
+os.close(over)
+for child in range(4): assert os.wait()[1] == 0";
+    let session = session(&socket);
+    let words = [PYTHON[0], PYTHON[1], program, env!("CARGO_BIN_EXE_blockyard"), &session];
+    let outcome = run(&mut counted(&session, words)).succeeded();
+    assert_eq!(outcome.stdout, "4096 4096 4096 4096 \n1\n", "{outcome:#?}");
+    assert_eq!(count(&outcome.stderr, "reads"), 4);
+    server.stop();
+}
+
+/// Of a file that the server has locked, nobody else changes anything: what comes next is read before it is asked for,
+/// and what is written goes on behind.
+#[test]
+fn a_program_reads_ahead_and_writes_behind() {
+    let yard = Yard::new();
+    let (image, socket) = (yard.random("disk.img", BYTES, 3), yard.path("socket"));
+    let server = serve(&image, &socket, &[]);
+    let session = session(&socket);
+    let outcome = run(&mut counted(&session, ["dd", "if=/disk", "bs=4k", "of=/dev/null"])).succeeded();
+    assert!(count(&outcome.stderr, "reads (") < 100, "{outcome:#?}");
+    // Who is killed has written it all the same; whoever comes next sees it.
+    let program = "import os
+disk = os.open('/disk', os.O_RDWR)
+if os.fork() == 0:
+    for n in range(200): os.write(disk, bytes([n]) * 4096)
+    os.kill(os.getpid(), 9)
+os.wait()
+assert all(os.pread(disk, 4096, n * 4096) == bytes([n]) * 4096 for n in range(200))";
+    run(&mut counted(&session, [PYTHON[0], PYTHON[1], program])).succeeded();
+    server.stop();
+    let content = fs::read(&image).unwrap();
+    assert!((0..200).all(|n| content[n * 4096..][..4096] == [n as u8; 4096]));
+}
+
+/// A write that fails behind a program that has ended is told by the command.
+#[test]
+fn what_fails_behind_a_program_is_told() {
+    let yard = Yard::new();
+    let (image, socket) = (yard.random("disk.img", BYTES, 4), yard.path("socket"));
+    let server = serve(Path::new(&format!("{},faults=write-error:1", image.display())), &socket, &[]);
+    let program = "import os
+disk = os.open('/disk', os.O_RDWR)
+try:
+    for n in range(200): os.write(disk, bytes([n]) * 4096)
+except OSError: pass
+os.kill(os.getpid(), 9)";
+    let outcome = run(&mut counted(&session(&socket), [PYTHON[0], PYTHON[1], program]));
+    assert!(count(&outcome.stderr, "errors") > 0, "{outcome:#?}");
+    server.stop();
+}
+
+/// What was read before its time from one server is not what the next one has: others may have come between the two.
+#[test]
+fn nothing_is_read_ahead_from_one_server_for_the_next() {
+    let yard = Yard::new();
+    let (image, socket, ready) = (yard.random("disk.img", BYTES, 5), yard.path("socket"), yard.path("ready"));
+    let server = serve(&image, &socket, &[]);
+    let program = "import os, sys, time
+disk = os.open('/disk', os.O_RDWR)
+for n in range(64): os.read(disk, 4096)
+open(sys.argv[1], 'w')
+while not os.path.exists(sys.argv[1] + '.changed'): time.sleep(0.01)
+os.fsync(disk)
+sys.exit(os.read(disk, 65536) != bytes(65536))";
+    let words = [PYTHON[0].as_ref(), PYTHON[1].as_ref(), program.as_ref(), ready.as_os_str()];
+    let child = on_disk(session(&socket), words).spawn().unwrap();
+    wait_until("the program has read", || ready.exists());
+    server.kill();
+    fs::write(&image, vec![0; BYTES as usize]).unwrap();
+    let server = serve(&image, &socket, &[]);
+    fs::write(yard.path("ready.changed"), "").unwrap();
+    finish(child).succeeded();
+    server.stop();
+}
+
+/// What it looks like is decided by its server, whoever is between.
+#[test]
+fn the_disk_is_the_same_whoever_is_between() {
+    let yard = Yard::new();
+    let socket = yard.path("socket");
+    let program = "import array, fcntl, os
+disk = os.open('/disk', os.O_RDWR)
+for request in 0x80081272, 0x1268, 0x127b, 0x1278, 0x1279, 0x125e:
+    value = array.array('Q', [0])
+    fcntl.ioctl(disk, request, value)
+    print(value[0])
+print(os.lseek(disk, 0, os.SEEK_END), os.stat('/disk').st_blksize, os.fstat(disk).st_mode)
+os.posix_fallocate(disk, 0, 4096)
+for mode in 3, 16: print(__import__('ctypes').CDLL(None).fallocate(disk, mode, 0, 4096))";
+    for disk in ["null:8M", "null:8M,block-size=4096"] {
+        let mut said = Vec::new();
+        for between in [",io-buffer=1M", ""] {
+            let server = serve(Path::new(disk), &socket, &[]);
+            let session = format!("{}{between}", session(&socket));
+            said.push(run(&mut on_disk(&session, [PYTHON[0], PYTHON[1], program])).succeeded().stdout);
+            server.stop();
+        }
+        assert_eq!(said[0], said[1], "{disk}");
+    }
+}
+
+/// Nothing that was acknowledged is lost, and nothing fails meanwhile.
+#[test]
+fn a_server_that_is_killed_under_load_is_waited_for() {
+    let yard = Yard::new();
+    let (image, socket, progress) = (yard.random("disk.img", BYTES, 3), yard.path("socket"), yard.path("progress"));
+    let mut server = serve(&image, &socket, &[]);
+    let program = "import os, sys
+for number in 0, 1:
+    if os.fork(): continue
+    disk, log, written, turn = os.open('/disk', os.O_RDWR), open(sys.argv[1], 'a', 1), {}, 0
+    while not os.path.exists(sys.argv[1] + '.over'):
+        for _ in range(16):
+            turn += 1
+            block = 2 * (turn * 37 % 1000) + number
+            written[block] = f'{number} {turn} '.encode().ljust(4096, b'x')
+            assert os.pwrite(disk, written[block], block * 4096) == 4096
+        log.write(f'{number}\\n')
+    os._exit(any(os.pread(disk, 4096, block * 4096) != data for block, data in written.items()))
+sys.exit(os.wait()[1] | os.wait()[1])";
+    let words = [PYTHON[0].as_ref(), PYTHON[1].as_ref(), program.as_ref(), progress.as_os_str()];
+    let child = counted(&session(&socket), words).spawn().unwrap();
+    let rounds = |number: &str| {
+        let said = fs::read_to_string(&progress).unwrap_or_default();
+        said.lines().filter(|line| *line == number).count()
+    };
+    for _ in 0..5 {
+        let before = [rounds("0"), rounds("1")];
+        wait_until("both write", || rounds("0") > before[0] + 3 && rounds("1") > before[1] + 3);
+        server.kill();
+        server = serve(&image, &socket, &[]);
+    }
+    fs::write(yard.path("progress.over"), "").unwrap();
+    finish(child).succeeded();
+    server.stop();
+    let content = fs::read(&image).unwrap();
+    let is_its = |block: usize| content[block * 4096..][..2] == [b'0' + (block % 2) as u8, b' '];
+    assert!((0..2000).filter(|&block| is_its(block)).count() >= 16);
+}
+
+#[test]
+fn what_processes_have_had_is_counted_whatever_becomes_of_them() {
+    let yard = Yard::new();
+    let (image, socket) = (yard.random("disk.img", BYTES, 5), yard.path("socket"));
+    let server = serve(&image, &socket, &[]);
+    let program = "import os
+for _ in range(3):
+    if os.fork() == 0:
+        disk = os.open('/disk', os.O_RDWR)
+        for n in range(10): os.pread(disk, 8192, n * 7 % 10 * 8192)
+        for n in range(5): os.pwrite(disk, bytes(4096), n * 2 % 5 * 4096)
+        os.fsync(disk)
+        os.kill(os.getpid(), 9)
+    os.wait()";
+    let outcome = run(&mut counted(&session(&socket), [PYTHON[0], PYTHON[1], program])).succeeded();
+    let expected = "30 reads (240.00 KiB), 15 writes (60.00 KiB), 3 flushes, 0 discards, ";
+    assert!(outcome.stderr.contains(expected) && outcome.stderr.contains(", 0 errors"), "{outcome:#?}");
+    let count = |what| count(&outcome.stderr, what);
+    assert!(count("doorbells") > 0 && count("system calls") >= count("doorbells"), "{outcome:#?}");
+    server.stop();
+}
+
+/// It is the server's, wherever a program goes, and however deep it lies.
+#[test]
+fn a_socket_may_be_named_from_the_working_directory() {
+    let yard = Yard::new();
+    let (image, deep) = (yard.random("disk.img", BYTES, 6), yard.path(&"deep".repeat(30)));
+    fs::create_dir(&deep).unwrap();
+    let mut command = blockyard();
+    command.arg("serve").arg(&image).args(["--socket", "vm.sock"]).current_dir(&deep);
+    let _server = Server::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()), Path::new("vm.sock"));
+    let mut command =
+        counted("session:vm.sock", ["sh", "-c", "cd / && exec cmp /disk \"$0\"", image.to_str().unwrap()]);
+    let outcome = run(command.current_dir(&deep)).succeeded();
+    assert!(outcome.stderr.contains("reads (8.00 MiB)"), "{outcome:#?}");
+}
+
+/// As any disk of its: what it had, and what comes later.
+#[test]
+fn what_a_program_leaves_in_the_background_has_no_disk_when_it_ends() {
+    let yard = Yard::new();
+    let (image, socket, log) = (yard.random("disk.img", BYTES, 9), yard.path("socket"), yard.path("log"));
+    let server = serve(&image, &socket, &[]);
+    let program = "import os, sys, time
+disk, (ready, begun) = os.open('/disk', os.O_RDWR), os.pipe()
+attach = os.getppid()
+for uses in True, False:
+    if os.fork(): continue
+    if uses: os.pread(disk, 4096, 0)
+    os.write(begun, b'b')
+    while os.path.exists(f'/proc/{attach}'): time.sleep(0.01)
+    # One that is connected hears of it, a moment later.
+    try:
+        while os.pread(disk, 4096, 4096): time.sleep(0.01)
+    except OSError: pass
+    errors = []
+    for call in lambda: os.pread(disk, 4096, 8192), lambda: os.pwrite(disk, bytes(4096), 8192), lambda: os.fsync(disk):
+        try: call()
+        except OSError as error: errors.append(error.errno)
+    os.write(1, f'{uses} {errors}\\n'.encode())
+    os._exit(0)
+assert len(os.read(ready, 1) + os.read(ready, 1)) == 2
+if sys.argv[1] == 'kill': os.kill(attach, 9)";
+    for end in ["exit", "kill"] {
+        let words = [PYTHON[0], PYTHON[1], program, end];
+        let status = counted(&session(&socket), words).stdout(File::create(&log).unwrap()).status().unwrap();
+        assert_eq!(status.success(), end == "exit", "{end}");
+        let said = || fs::read_to_string(&log).unwrap();
+        wait_until("both have ended", || said().lines().count() == 2);
+        let mut lines: Vec<_> = said().lines().map(str::to_owned).collect();
+        lines.sort();
+        assert_eq!(lines, ["False [5, 5, 5]", "True [5, 5, 5]"], "{end}");
+    }
+    server.stop();
+}
