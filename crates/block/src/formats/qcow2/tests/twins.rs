@@ -14,6 +14,7 @@ use compare::{Difference, REFUSED, REFUSED_BY_THEM, compare, difference, is_allo
 use ours::Ours;
 use script::{Behind, BitmapChange, Making, SnapshotChange, Step};
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,15 +31,26 @@ struct Twins {
     making: Making,
     /// By sector: it need not be the same, for one of [`compare::DIFFERENT`].
     vague: Vec<bool>,
-    /// The same of each snapshot.
-    snapshots: Vec<(String, Vec<bool>)>,
-    bitmaps: Vec<String>,
+    snapshots: Vec<Kept>,
+    /// Their names, and how many bytes a bit stands for.
+    bitmaps: Vec<(String, u64)>,
+    /// Where bitmaps of theirs may say alone that something was written, for [`Difference::Rewritten`].
+    rewritten: Vec<Range<u64>>,
     /// Something vague was committed.
     is_vague_behind: bool,
     /// Since it was made by a conversion, if it was.
     is_rebased: bool,
     is_resized: bool,
     is_based: bool,
+}
+
+/// A snapshot that both have.
+struct Kept {
+    name: String,
+    /// What ours showed when it was made, and its snapshot is to show as long as there is one.
+    shown: Vec<u8>,
+    /// As [`Twins::vague`].
+    vague: Vec<bool>,
 }
 
 impl Twins {
@@ -59,29 +71,83 @@ impl Twins {
                 (self.size, self.is_resized) = (*size, true);
             }
             Step::Snapshot { change, name } => {
-                let found = self.snapshots.iter().position(|(other, _)| other == name);
+                let found = self.snapshots.iter().position(|kept| kept.name == *name);
                 match (change, found) {
-                    (SnapshotChange::Make, _) => self.snapshots.push((name.clone(), self.vague.clone())),
+                    (SnapshotChange::Make, _) => {
+                        let (name, vague) = (name.clone(), self.vague.clone());
+                        self.snapshots.push(Kept { name, shown: Vec::new(), vague });
+                    }
                     (SnapshotChange::Remove, Some(found)) => drop(self.snapshots.remove(found)),
                     (_, Some(found)) => {
-                        self.vague = self.snapshots[found].1.clone();
+                        self.vague = self.snapshots[found].vague.clone();
                         self.size = self.vague.len() as u64 * 512;
                     }
                     (_, None) => {}
                 }
             }
-            Step::Bitmap { change: BitmapChange::Add { .. }, name } => self.bitmaps.push(name.clone()),
-            Step::Bitmap { change: BitmapChange::Remove, name } => self.bitmaps.retain(|other| other != name),
+            Step::Bitmap { change: BitmapChange::Add { granularity_bytes }, name } => {
+                self.bitmaps.push((name.clone(), *granularity_bytes));
+            }
+            Step::Bitmap { change: BitmapChange::Remove, name } => self.bitmaps.retain(|(other, _)| other != name),
+            Step::Bitmap { change: BitmapChange::Merge { source }, name } => {
+                let of_two = self.bitmaps.iter().filter(|(other, _)| other == source || other == name);
+                let bytes = of_two.map(|(_, bytes)| *bytes).max().unwrap_or(1);
+                self.rewritten.iter_mut().for_each(|range| *range = widened(range, bytes));
+            }
             Step::Commit => self.is_vague_behind |= self.vague.contains(&true),
             Step::Convert { making, .. } => {
                 self.making = *making;
                 (self.is_rebased, self.is_resized, self.is_based) = (false, false, false);
                 self.snapshots.clear();
                 self.bitmaps.clear();
+                self.rewritten.clear();
             }
             Step::Rebase { name } => (self.is_rebased, self.is_based) = (true, !name.is_empty()),
             Step::Bitmap { .. } => {}
         }
+    }
+}
+
+/// A range, to the ends of what bits of a bitmap stand for.
+fn widened(range: &Range<u64>, granularity_bytes: u64) -> Range<u64> {
+    range.start / granularity_bytes * granularity_bytes..range.end.next_multiple_of(granularity_bytes)
+}
+
+/// What is looked at before a command, as QEMU's may change it besides.
+struct Before {
+    /// What each snapshot of theirs showed.
+    snapshots: Vec<Vec<u8>>,
+    /// The sectors that ours holds itself, and theirs does not.
+    ours_alone: Vec<Range<u64>>,
+}
+
+impl Before {
+    fn of(twins: &Twins, step: &Step, ours: &Ours, theirs: &Ours) -> Result<Self, String> {
+        let (mut snapshots, mut ours_alone) = (Vec::new(), Vec::new());
+        if matches!(step, Step::Commit | Step::Rebase { .. }) {
+            let shown = twins.snapshots.iter().map(|kept| theirs.snapshot(&kept.name));
+            snapshots = shown.collect::<Result<_, _>>()?;
+        }
+        if matches!(step, Step::Rebase { .. }) && !twins.bitmaps.is_empty() {
+            let held = (0..).step_by(512).zip(ours.holds()?).zip(theirs.holds()?);
+            let held = held.filter(|((_, by_ours), by_theirs)| *by_ours && !by_theirs);
+            ours_alone = held.map(|((start, _), _)| start..start + 512).collect();
+        }
+        Ok(Self { snapshots, ours_alone })
+    }
+
+    /// After it, when both have carried it out.
+    fn compare(self, twins: &mut Twins, theirs: &Ours) -> Result<(), String> {
+        for (kept, before) in twins.snapshots.iter_mut().zip(&self.snapshots) {
+            let after = theirs.snapshot(&kept.name)?;
+            for ((before, after), is_vague) in before.chunks(512).zip(after.chunks(512)).zip(&mut kept.vague) {
+                *is_vague |= before != after && difference(Difference::Snapshots);
+            }
+        }
+        if difference(Difference::Rewritten) {
+            twins.rewritten.extend(self.ours_alone);
+        }
+        Ok(())
     }
 }
 
@@ -99,8 +165,9 @@ fn tell(number: u64, directory: &Path) -> Result<(), String> {
     let mut requests: Vec<Step> = Vec::new();
     let told = (|| {
         for _ in 0..STEPS {
-            let names: Vec<_> = twins.snapshots.iter().map(|(name, _)| name.clone()).collect();
-            let step = Step::drawn(random, twins.size, &names, &twins.bitmaps);
+            let snapshots: Vec<_> = twins.snapshots.iter().map(|kept| kept.name.clone()).collect();
+            let bitmaps: Vec<_> = twins.bitmaps.iter().map(|(name, _)| name.clone()).collect();
+            let step = Step::drawn(random, twins.size, &snapshots, &bitmaps);
             done.push(step.clone());
             if step.is_request() {
                 twins.did(&step);
@@ -133,6 +200,8 @@ fn command(twins: &mut Twins, ours: &Ours, theirs: &Theirs, step: &Step) -> Resu
     }
     let files = || ["image", "base"].map(|name| fs::read(ours.image.with_file_name(name)).unwrap());
     let before = files();
+    let read = Ours::of(theirs.image.parent().unwrap());
+    let looked = Before::of(twins, step, ours, &read)?;
     let mine = ours.command(step).map_err(|error| crate::explain(&*error).to_string());
     if let Err(said) = &mine
         && is_allowed(REFUSED, said)
@@ -148,7 +217,11 @@ fn command(twins: &mut Twins, ours: &Ours, theirs: &Theirs, step: &Step) -> Resu
     match (mine, theirs.command(step)) {
         (Ok(()), Ok(())) => {
             twins.did(step);
-            Ok(())
+            let made = twins.snapshots.last_mut().filter(|kept| kept.shown.is_empty());
+            if let Some(kept) = made {
+                kept.shown = ours::contents(&ours.open(&ours.image, true).map_err(|error| error.to_string())?);
+            }
+            looked.compare(twins, &read)
         }
         (Err(_), Err(_)) => Ok(()),
         (mine, yours) => match &yours {
@@ -191,13 +264,14 @@ fn made(random: &mut Random, ours: &Ours, theirs: &Theirs) -> Twins {
     theirs.create("image", &making, size, more, has_data_file.then_some("data"));
     ours.create(&making, size, is_based, has_data_file);
     let vague = vec![false; (size / 512) as usize];
-    let (snapshots, bitmaps) = (Vec::new(), Vec::new());
+    let (snapshots, bitmaps, rewritten) = (Vec::new(), Vec::new(), Vec::new());
     Twins {
         size,
         making,
         vague,
         snapshots,
         bitmaps,
+        rewritten,
         is_vague_behind: false,
         is_rebased: false,
         is_resized: false,
@@ -206,7 +280,7 @@ fn made(random: &mut Random, ours: &Ours, theirs: &Theirs) -> Twins {
 }
 
 /// Tells the scripts with these numbers, on all processors.
-fn tell_all(numbers: std::ops::Range<u64>) {
+fn tell_all(numbers: Range<u64>) {
     let (next, problems, began) = (AtomicU64::new(numbers.start), Mutex::new(Vec::new()), Instant::now());
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {

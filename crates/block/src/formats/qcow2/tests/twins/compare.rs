@@ -2,9 +2,9 @@
 
 use super::super::super::bitmaps::{self, Bits};
 use super::super::super::{Qcow2Check, Qcow2Info, Qcow2MappingKind, own_file};
-use super::Twins;
 use super::ours::{Ours, contents};
 use super::theirs::Theirs;
+use super::{Kept, Twins, widened};
 use crate::{Disk, OpenedFile, Repair, read_bytes};
 use serde_json::{Value, json};
 use std::ops::Range;
@@ -51,6 +51,14 @@ pub(super) const DIFFERENT: &[(Difference, &str)] = &[
                                 it showed: it shows what is behind then. We write them; so it is done to neither",
     ),
     (Difference::Copied, "a write, and rebase, may copy more of what is behind the image than they must"),
+    (
+        Difference::Snapshots,
+        "QEMU's commit and rebase change what snapshots show of what is behind the image; ours are refused if they would",
+    ),
+    (
+        Difference::Rewritten,
+        "rebase writes, and marks in bitmaps, what an image does not hold itself; ours may hold more: zeros, or copies",
+    ),
     (Difference::Places, "where in the file a cluster lies, and how many are fragmented, is the allocator's own"),
 ];
 
@@ -62,6 +70,8 @@ pub(super) enum Difference {
     Marked,
     FirstBacking,
     Copied,
+    Snapshots,
+    Rewritten,
     Places,
 }
 
@@ -156,15 +166,18 @@ fn same_maps(twins: &Twins, ours: &Ours, theirs: &Theirs, held: &[u8]) -> Result
 }
 
 fn same_snapshots(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), String> {
-    for (name, vague) in &twins.snapshots {
-        let open = |of: &Ours| {
-            let file = std::fs::File::open(&of.image).unwrap();
-            of.open_snapshot(file, name).map_err(|error| error.to_string())
-        };
-        let [mine, yours] = [open(ours)?, open(&Ours::of(theirs.image.parent().unwrap()))?].map(|disk| contents(&disk));
+    for Kept { name, shown, vague } in &twins.snapshots {
+        let (mine, yours) = (ours.snapshot(name)?, Ours::of(theirs.image.parent().unwrap()).snapshot(name)?);
+        if mine != *shown {
+            return Err(format!("our snapshot {name:?} does not show what it did"));
+        }
         let sectors = mine.chunks(512).zip(yours.chunks(512)).zip(vague);
-        if mine.len() != yours.len() || sectors.into_iter().any(|((mine, yours), vague)| !vague && mine != yours) {
-            return Err(format!("snapshot {name:?} differs"));
+        let found = sectors.enumerate().find(|(_, ((mine, yours), is_vague))| !**is_vague && mine != yours);
+        if let Some((sector, _)) = found {
+            return Err(format!("snapshot {name:?} differs in sector {sector}"));
+        }
+        if mine.len() != yours.len() {
+            return Err(format!("snapshot {name:?} has {} bytes in ours, and {} in theirs", mine.len(), yours.len()));
         }
     }
     Ok(())
@@ -255,8 +268,8 @@ fn same_info(ours: &Ours, theirs: &Theirs) -> Result<(), String> {
     if mine == yours { Ok(()) } else { Err(format!("info of ours:   {mine}\n      of theirs: {yours}")) }
 }
 
-/// A bitmap's name, and what it says was written.
-type Said = (Vec<u8>, Vec<Range<u64>>);
+/// A bitmap's name, how many bytes a bit stands for, and what it says was written.
+type Said = (Vec<u8>, u64, Vec<Range<u64>>);
 
 fn same_bitmaps(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), String> {
     let said = |path: &Path| -> Result<Vec<Said>, String> {
@@ -276,15 +289,19 @@ fn same_bitmaps(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), Strin
                     _ => runs.push(run),
                 }
             }
-            all.push((bitmap.name, runs));
+            all.push((bitmap.name, 1 << bitmap.granularity_bits, runs));
         }
         all.sort_by(|one, other| one.0.cmp(&other.0));
         Ok(all)
     };
     let (mine, yours) = (said(&ours.image)?, said(&theirs.image)?);
     let has_all = |(mine, yours): (&Said, &Said)| {
-        let is_in = |run: &Range<u64>| mine.1.iter().any(|mine| mine.start <= run.start && run.end <= mine.end);
-        mine.0 == yours.0 && yours.1.iter().all(is_in)
+        let mut may_be = vec![false; (twins.size / 512) as usize];
+        let sectors = |run: &Range<u64>| (run.start / 512) as usize..(run.end.min(twins.size) / 512) as usize;
+        mine.2.iter().for_each(|run| may_be[sectors(run)].fill(true));
+        let in_size = twins.rewritten.iter().filter(|range| range.start < twins.size);
+        in_size.for_each(|range| may_be[sectors(&widened(range, mine.1))].fill(true));
+        mine.0 == yours.0 && yours.2.iter().all(|run| !may_be[sectors(run)].contains(&false))
     };
     let may_be_more = (twins.is_rebased || twins.is_resized) && difference(Difference::Marked);
     let are_all = mine.len() == yours.len() && mine.iter().zip(&yours).all(has_all);

@@ -67,8 +67,24 @@ impl Ours {
         Ok(Qcow2Disk::open(path, &options(read_only), &self.allowed)?)
     }
 
-    pub(super) fn open_snapshot(&self, file: File, name: &str) -> Result<Qcow2Disk, Refusal> {
-        Ok(Qcow2Disk::open_snapshot_in(file, &self.image, name, &options(true), &self.allowed)?)
+    /// What a snapshot shows.
+    pub(super) fn snapshot(&self, name: &str) -> Result<Vec<u8>, String> {
+        let file = File::open(&self.image).map_err(|error| error.to_string())?;
+        let disk = Qcow2Disk::open_snapshot_in(file, &self.image, name, &options(true), &self.allowed);
+        Ok(contents(&disk.map_err(|error| error.to_string())?))
+    }
+
+    /// By sector, whether the image holds it itself.
+    pub(super) fn holds(&self) -> Result<Vec<bool>, String> {
+        let disk = self.open(&self.image, true).map_err(|error| error.to_string())?;
+        let size_bytes = disk.geometry().capacity_bytes;
+        let mut is_own = Vec::new();
+        while (is_own.len() as u64) < size_bytes / 512 {
+            let found = disk.find_own(is_own.len() as u64 * 512..size_bytes);
+            let (length_bytes, is) = found.map_err(|error| error.to_string())?;
+            is_own.resize(is_own.len() + (length_bytes / 512) as usize, is);
+        }
+        Ok(is_own)
     }
 
     /// Requests, one after the other.
