@@ -18,7 +18,7 @@ use directory::Directory;
 pub use program::{ProgramError, find_program};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::process::{Resource, getrlimit};
-use sessions::{Page, REPORT_PATIENCE, Sessions};
+use sessions::{Page, Sessions};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -169,7 +169,7 @@ impl Attachment {
             // it (crates/posix/src/writers.rs).
             File::create_new(socket.with_extension("flock")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
-            let page = Page::new(shared, is_alone).context("making a file")?;
+            let page = Page::new(shared, is_alone, elsewhere.is_some()).context("making a file")?;
             let of_disk = Arc::new(Sessions::new(name.clone(), page, is_alone, is_elsewhere, elsewhere));
             sessions.push(Arc::clone(&of_disk));
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
@@ -212,10 +212,6 @@ impl Attachment {
     pub fn statistics(&self) -> SessionStatistics {
         let mut all = SessionStatistics::default();
         for sessions in &self.sessions {
-            // Those that others do not change have been settled.
-            if !sessions.is_alone {
-                sessions.settle_elsewhere(Some(REPORT_PATIENCE));
-            }
             all.add(&sessions.statistics());
         }
         all
@@ -231,12 +227,6 @@ impl Attachment {
     /// Writes that failed without any program's knowing it, once all is done ([`settle`](Self::settle)).
     pub fn untold_failures(&self) -> impl Iterator<Item = UntoldFailure> {
         self.sessions.iter().filter_map(|sessions| sessions.untold_failure())
-    }
-
-    /// Disks of which it is not known whether all is on them that programs have written, by their names, and why, once
-    /// all is done ([`settle`](Self::settle)): their servers are gone, and so is a process that had not waited for it.
-    pub fn doubts(&self) -> impl Iterator<Item = (&OsStr, String)> {
-        self.sessions.iter().filter_map(|sessions| Some((&*sessions.name, sessions.doubt()?)))
     }
 
     /// Disks that a process could not have, by their names, and why: its requests have failed.

@@ -1,8 +1,6 @@
 //! The sessions of a disk that processes have, and what they share beside it.
 
 use crate::{UntoldFailure, lock};
-use blockyard_block::{RequestError, explain};
-use blockyard_session::FurtherReport;
 use blockyard_session::client::SessionDisk;
 use blockyard_session::server::{EndReason, Session, SessionStatistics};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -14,7 +12,6 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 /// A page of a disk, its first bytes, if nobody else changes it and otherwise, and where its numbers are: changes begun
 /// and ended, whether several processes use it, failed writes of which they were told, and system calls
@@ -28,8 +25,6 @@ const SHARED_AT: u64 = 24;
 const TOLD_AT: u64 = 32;
 /// Apart from the others, which all processes look at with each request.
 const CALLS_AT: u64 = 128;
-/// How long a server has to say what its clients have had.
-pub(crate) const REPORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The sessions of a disk.
 pub(crate) struct Sessions {
@@ -44,21 +39,22 @@ pub(crate) struct Sessions {
     pub(crate) is_alone: bool,
     /// Another process serves it.
     pub(crate) is_elsewhere: bool,
-    /// That, if it takes further connections, and what these have had when they were settled last.
+    /// That, if it takes further connections.
     server: Option<Arc<SessionDisk>>,
-    elsewhere: Mutex<FurtherReport>,
-    /// Why it is not known what has become of them.
-    unsettled: Mutex<Option<String>>,
 }
 
 /// What the processes of a disk share.
 pub(crate) struct Page(File);
 
 impl Page {
-    pub(crate) fn new(file: File, is_alone: bool) -> std::io::Result<Self> {
+    /// Of a disk that nobody else changes if it `is_alone`, and on which a write ends when it is carried out if that
+    /// `is_waited_for` by all.
+    pub(crate) fn new(file: File, is_alone: bool, is_waited_for: bool) -> std::io::Result<Self> {
         file.set_len(PAGE_BYTES)?;
         file.write_all_at(if is_alone { ALONE } else { OTHERS }, 0)?;
-        Ok(Self(file))
+        let page = Self(file);
+        page.set_shared(is_waited_for)?;
+        Ok(page)
     }
 
     fn number(&self, at: u64) -> std::io::Result<u64> {
@@ -82,11 +78,6 @@ impl Page {
         self.number(TOLD_AT)
     }
 
-    /// Whether whoever was killed in the middle of a change has left it so.
-    fn has_changes(&self) -> std::io::Result<bool> {
-        Ok(self.number(BEGUN_AT)? != self.number(ENDED_AT)?)
-    }
-
     /// Nobody uses the disk: whoever was killed in the middle of a change changes nothing any more.
     fn end_changes(&self) -> std::io::Result<()> {
         let mut begun = [0; 8];
@@ -103,8 +94,8 @@ impl Sessions {
         is_elsewhere: bool,
         server: Option<Arc<SessionDisk>>,
     ) -> Self {
-        let (running, ended, refused, elsewhere, unsettled) = Default::default();
-        Self { name, running, ended, refused, page, is_alone, is_elsewhere, server, elsewhere, unsettled }
+        let (running, ended, refused) = Default::default();
+        Self { name, running, ended, refused, page, is_alone, is_elsewhere, server }
     }
 
     /// Why the first process could not have the disk that could not.
@@ -113,28 +104,18 @@ impl Sessions {
         lock(&self.refused).clone()
     }
 
-    /// What its processes share, if nobody else changes it.
+    /// What its processes share, if nobody else changes it and all of them are served here: only then is it known when
+    /// all is done that one has not waited for, and none of them goes on before its writes are carried out otherwise.
     fn alone(&self) -> Option<&Page> {
-        self.is_alone.then_some(&self.page)
+        (self.is_alone && self.server.is_none()).then_some(&self.page)
     }
 
     /// Waits until all is done that processes have made available: they may have gone on without waiting, and ended.
     pub(crate) fn settle(&self) {
-        if self.is_alone {
+        if self.alone().is_some() {
             // Statistics are asked for meanwhile.
             let running = self.running().clone();
             running.iter().for_each(|session| session.settle());
-            self.settle_elsewhere(None);
-        }
-    }
-
-    /// The same of those whom the disk's own server serves, for at most so long, and hears what they have had.
-    pub(crate) fn settle_elsewhere(&self, patience: Option<Duration>) {
-        let Some(server) = &self.server else { return };
-        let settled = server.settle_connections(patience);
-        *lock(&self.unsettled) = settled.as_ref().err().map(|error| explain(error));
-        if let Ok(report) = settled {
-            *lock(&self.elsewhere) = report;
         }
     }
 
@@ -183,16 +164,10 @@ impl Sessions {
         let mut all = SessionStatistics::default();
         self.running().iter().for_each(|session| all.add(&session.statistics()));
         all.add(&lock(&self.ended));
-        let FurtherReport { counts, first_write_errno } = *lock(&self.elsewhere);
-        all.counts = all.counts + counts;
-        all.first_write_error = all.first_write_error.or(first_write_errno.map(RequestError::Os));
+        // One that does not answer has told those who waited for it.
+        let elsewhere = self.server.as_ref().and_then(|server| server.further_counts().ok());
+        all.counts = all.counts + elsewhere.unwrap_or_default();
         all
-    }
-
-    /// Why it is not known whether all is on the disk that a process had not waited for, if one has ended so.
-    pub(crate) fn doubt(&self) -> Option<String> {
-        let why = lock(&self.unsettled).clone()?;
-        self.alone()?.has_changes().unwrap_or(true).then_some(why)
     }
 
     pub(crate) fn untold_failure(&self) -> Option<UntoldFailure> {

@@ -209,10 +209,6 @@ fn unless_hurried(
 /// Says which writes failed that nobody was told of. Whether there are any.
 fn tell_of_failures(attachment: &Attachment) -> bool {
     let mut has_any = false;
-    for (name, why) in attachment.doubts() {
-        terminal::tell(&format!("{}: what was written last may be lost: {why}", shown(name)));
-        has_any = true;
-    }
     for UntoldFailure { name, error } in attachment.untold_failures() {
         terminal::tell(&format!("{}: what was written last failed: {}", shown(&*name), error.with_remedy()));
         has_any = true;

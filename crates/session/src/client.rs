@@ -46,9 +46,10 @@ mod stream;
 mod transfers;
 mod vring;
 
-use crate::further::{FurtherReport, REPORT_BYTES};
+use crate::vhost_user::code;
 use blockyard_block::EventFd;
 use blockyard_block::{Disk, Extent, ExtentKind, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};
+use blockyard_devices::virtio::QueueCounts;
 use connection::Connection;
 pub use error::SessionError;
 use keeper::Keeper;
@@ -61,7 +62,7 @@ use ring::RingShape;
 use shared_queue::SharedQueue;
 use shared_vring::{SHARED_DEPTH, Shared, SharedVring};
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -160,21 +161,17 @@ impl SessionDisk {
         Ok(ours)
     }
 
-    /// What its further connections have had so far, of this server, once all is done that is available on them now.
-    /// Waits as long as that takes, or so long.
+    /// What its further connections have had so far, of this server.
     ///
     /// # Errors
-    /// When the server is away, goes away meanwhile, or takes longer.
-    pub fn settle_connections(&self, patience: Option<Duration>) -> Result<FurtherReport, SessionError> {
+    /// When the server is away, or has none.
+    pub fn further_counts(&self) -> Result<QueueCounts, SessionError> {
         let link = &self.keeper.link;
-        let os = |error| SessionError::Os { socket: Arc::clone(&link.name), error };
-        let (mut ours, theirs) = UnixStream::pair().map_err(os)?;
-        link.converse(|connection| connection.settle_connections(theirs.as_fd()))?;
-        drop(theirs);
-        ours.set_read_timeout(patience).map_err(os)?;
-        let mut report = [0; REPORT_BYTES];
-        ours.read_exact(&mut report).map_err(os)?;
-        Ok(FurtherReport::from_bytes(&report))
+        if !self.takes_further() {
+            let socket = Arc::clone(&link.name);
+            return Err(SessionError::Refused { socket, request: code::name(code::GET_CONNECTION_COUNTS) });
+        }
+        link.converse(Connection::get_connection_counts)
     }
 
     /// Changes when the server is seen to be gone, and when there is another: between the two, anybody may have changed

@@ -41,5 +41,3 @@ pub mod open;
 pub mod server;
 mod spare_descriptors;
 mod vhost_user;
-
-pub use further::FurtherReport;

@@ -89,6 +89,6 @@ pub(crate) mod code {
         GET_STATUS = 40,
         // With FEATURE_FURTHER.
         ADD_CONNECTION = 1000,
-        SETTLE_CONNECTIONS = 1001,
+        GET_CONNECTION_COUNTS = 1001,
     }
 }

@@ -4,11 +4,13 @@ use super::block_config::BlockConfig;
 use super::error::SessionError;
 use super::options::SessionOptions;
 use super::stream::{Stream, StreamError};
+use crate::further;
 use crate::vhost_user::{
     BACKEND_CONFIG_CHANGE, CONFIG_BYTES_MAX, CONFIG_PREFIX_BYTES, NEED_REPLY, REGION_BYTES, REGION_PREFIX_BYTES, REPLY,
     VERSION, code, protocol,
 };
 use blockyard_block::EventFd;
+use blockyard_devices::virtio::QueueCounts;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -172,10 +174,9 @@ impl Connection {
         self.tell(code::ADD_CONNECTION, &[], &[stream])
     }
 
-    /// Gives the back end one end of a stream, to tell there what further connections have had once all is done that is
-    /// available on them.
-    pub(super) fn settle_connections(&self, stream: BorrowedFd<'_>) -> Result<(), SessionError> {
-        self.tell(code::SETTLE_CONNECTIONS, &[], &[stream])
+    /// What further connections have had.
+    pub(super) fn get_connection_counts(&self) -> Result<QueueCounts, SessionError> {
+        self.ask(code::GET_CONNECTION_COUNTS, &[]).map(|bytes| further::from_bytes(&bytes))
     }
 
     pub(super) fn add_region(&self, region: &RegionMessage<'_>) -> Result<(), SessionError> {

@@ -249,15 +249,12 @@ impl Link {
     }
 
     /// Has something said to the server, which it may refuse.
-    pub(super) fn converse(
+    pub(super) fn converse<T>(
         &self,
-        say: impl FnOnce(&Connection) -> Result<(), SessionError>,
-    ) -> Result<(), SessionError> {
+        say: impl FnOnce(&Connection) -> Result<T, SessionError>,
+    ) -> Result<T, SessionError> {
         let mut state = lock(&self.state);
-        if let Some(failure) = &state.failure {
-            return Err(SessionError::Ended(Arc::clone(failure)));
-        }
-        let connection = state.connection.clone().ok_or_else(|| SessionError::Away(Arc::clone(&self.name)))?;
+        let connection = self.connected(&state)?;
         let said = say(&connection);
         if let Err(error) = &said
             && !matches!(error, SessionError::Refused { .. })

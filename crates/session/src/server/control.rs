@@ -6,13 +6,13 @@ use super::client_memory::{ClientMemory, REGIONS_MAX};
 use super::connection::{Connection, ConnectionEnd};
 use super::descriptor_kind::is_unix_stream;
 use super::event_descriptor::{Call, Kick};
-use super::further::Report;
 use super::in_flight::InFlightMemory;
 use super::message::{self, Header, InFlightArea, Region, Request};
 use super::served_device::{ServedDevice, ServedQueueParts};
 use super::session::{EndReason, Shared};
 use super::task::{Stop, Task, Wish};
 use super::{Command, Inner, Share};
+use crate::further;
 use crate::vhost_user::{FEATURE_ALONE, FEATURE_FURTHER, FEATURE_PROTOCOL_FEATURES, protocol};
 use blockyard_block::{SEGMENTS_MAX, explain, wait_ready};
 use blockyard_devices::virtio::{FailureCause, QueueConfig};
@@ -324,7 +324,10 @@ impl Control {
             }
             Request::SetBackendRequests(socket) => self.set_backend_requests(socket).map_err(client)?,
             Request::AddConnection(stream) => return self.add_connection(stream),
-            Request::SettleConnections(stream) => return self.settle_connections(stream),
+            Request::GetConnectionCounts => {
+                let counts = self.shared.further.statistics().counts;
+                return Ok(Reply::Payload(further::to_bytes(counts).to_vec()));
+            }
             Request::GetInFlight { queues, queue_size, payload_bytes } => {
                 return self.create_in_flight(queues, queue_size, payload_bytes);
             }
@@ -411,18 +414,6 @@ impl Control {
         let session = stream.and_then(|stream| Inner::attach(&self.inner, stream.into(), name, device, share));
         let session = session.map_err(|error| Fault::Refused(format!("a further connection: {error}")))?;
         self.shared.further.add(session);
-        Ok(Reply::Done)
-    }
-
-    fn settle_connections(&self, to: ClientDescriptor) -> Result<Reply, Fault> {
-        if self.features & FEATURE_FURTHER == 0 {
-            return Ok(Reply::Unknown);
-        }
-        if !is_unix_stream(&to) {
-            return Err(client("what is to be told of further connections on is no stream socket"));
-        }
-        let report = Arc::new(Report { to, of: Arc::downgrade(&self.shared) });
-        self.shared.further.settle(&report);
         Ok(Reply::Done)
     }
 

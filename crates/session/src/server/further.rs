@@ -1,14 +1,10 @@
 //! A client's further connections, as the server of the first has them ([`further`](crate::further)).
 
-use super::client_descriptor::ClientDescriptor;
-use super::connection::send_now;
-use super::session::{Session, Shared};
+use super::session::Session;
 use super::statistics::SessionStatistics;
-use crate::further::FurtherReport;
-use blockyard_block::RequestError;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many a client may have at a time: each is a thread here, and some descriptors.
+/// How many a client may have at a time: each is two threads here, and some descriptors.
 const FURTHER_MAX: usize = 64;
 
 /// Those of one client.
@@ -54,12 +50,6 @@ impl FurtherSessions {
         all
     }
 
-    /// Drops `report` once all is done that is available on them now. Waits for nothing.
-    pub(super) fn settle(&self, report: &Arc<Report>) {
-        let running = self.state().running.clone();
-        running.iter().for_each(|session| session.settle_then(Box::new(Arc::clone(report))));
-    }
-
     /// Ends all of them; if they may, once what is available on them is done. Nothing of them touches the disk
     /// afterwards.
     pub(super) fn end(&self, finishes: bool) {
@@ -76,33 +66,5 @@ impl FurtherSessions {
     pub(super) fn revoke(&self) {
         let running = self.state().running.clone();
         running.iter().for_each(|session| session.revoke());
-    }
-
-    fn report(&self) -> FurtherReport {
-        let SessionStatistics { counts, first_write_error, .. } = self.statistics();
-        let errno = |error| match error {
-            RequestError::Os(errno) => errno,
-            RequestError::ReadOnly => libc::EROFS,
-            RequestError::OutOfRange => libc::ENOSPC,
-            RequestError::Unsupported => libc::EOPNOTSUPP,
-            _ => libc::EIO,
-        };
-        FurtherReport { counts, first_write_errno: first_write_error.map(errno) }
-    }
-}
-
-/// Says on a stream, when it is dropped, what all further connections of a client have had.
-#[derive(Debug)]
-pub(super) struct Report {
-    pub(super) to: ClientDescriptor,
-    pub(super) of: Weak<Shared>,
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        if let Some(shared) = self.of.upgrade() {
-            // There is room for so little, unless the client has filled it: then it is not to be waited for.
-            let _ = send_now(&self.to, &shared.further.report().to_bytes(), None);
-        }
     }
 }

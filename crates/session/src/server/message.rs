@@ -160,7 +160,7 @@ pub(super) enum Request {
     },
     SetInFlight(InFlightArea, ClientDescriptor),
     AddConnection(ClientDescriptor),
-    SettleConnections(ClientDescriptor),
+    GetConnectionCounts,
     GetStatus,
     SetStatus(u64),
     /// With a descriptor of the log: who sends that waits for an answer.
@@ -237,7 +237,7 @@ impl Message<'_> {
             }
             code::SET_INFLIGHT_FD => return Ok(Request::SetInFlight(self.in_flight_area()?, self.only_descriptor()?)),
             code::ADD_CONNECTION => return Ok(Request::AddConnection(self.only_descriptor()?)),
-            code::SETTLE_CONNECTIONS => return Ok(Request::SettleConnections(self.only_descriptor()?)),
+            code::GET_CONNECTION_COUNTS => Request::GetConnectionCounts,
             code::GET_STATUS => Request::GetStatus,
             code::SET_STATUS => Request::SetStatus(self.u64(0)?),
             code::SET_LOG_BASE if !self.descriptors.is_empty() => return Ok(Request::SetLogBase),

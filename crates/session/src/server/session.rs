@@ -61,18 +61,12 @@ impl Session {
     /// Waits until all is done that the client had made available before this was called, or the session is over. The
     /// client goes on meanwhile.
     pub fn settle(&self) {
-        let (settled, done) = mpsc::channel::<()>();
-        self.settle_then(Box::new(settled));
-        // Nothing is sent: it is over when nobody would.
-        let _ = done.recv();
-    }
-
-    /// Drops `waiting` when [`settle`](Self::settle) would return.
-    pub(super) fn settle_then(&self, waiting: Waiting) {
-        lock(&self.shared.settling).push(waiting);
+        let (settled, done) = mpsc::channel();
+        lock(&self.shared.settling).push(settled);
         self.shared.wake.ring();
-        if self.end_reason().is_some() {
-            drop(self.shared.take_settling());
+        if self.end_reason().is_none() {
+            // Nothing is sent: it is over when nobody would.
+            let _: Result<(), _> = done.recv();
         }
     }
 
@@ -99,9 +93,6 @@ impl Drop for Session {
     }
 }
 
-/// Who waits for what is available to be done: until this is dropped.
-pub(super) type Waiting = Box<dyn fmt::Debug + Send>;
-
 /// What a session's control thread, the threads that run its queues, and its handle have in common.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -112,7 +103,8 @@ pub(super) struct Shared {
     pub(super) wake: EventFd,
     revoked: AtomicBool,
     failure: Mutex<Option<EndReason>>,
-    settling: Mutex<Vec<Waiting>>,
+    /// Those who wait for what is available to be done: until these are dropped.
+    settling: Mutex<Vec<mpsc::Sender<()>>>,
     /// Further connections of the client's.
     pub(super) further: FurtherSessions,
     ended: EventFd,
@@ -157,7 +149,7 @@ impl Shared {
     }
 
     /// Those who wait for what is available to be done, until they are dropped.
-    pub(super) fn take_settling(&self) -> Vec<Waiting> {
+    pub(super) fn take_settling(&self) -> Vec<mpsc::Sender<()>> {
         mem::take(&mut lock(&self.settling))
     }
 

@@ -53,48 +53,13 @@ fn all_of_a_clients_connections_have_the_same_disk_and_are_counted_together() {
     for client in &mut clients {
         (0..3).for_each(|place| assert!(client.read(place * 4096, 4096) == bytes));
     }
-    let report = first.settle_connections(None).unwrap();
-    let counts = report.counts;
+    let counts = first.further_counts().unwrap();
     assert_eq!((counts.writes, counts.bytes_written, counts.reads, counts.write_errors), (3, 3 * 4096, 6, 0));
-    assert_eq!(report.first_write_errno, None);
     let seen = session.statistics().counts;
     assert_eq!((seen.writes, seen.reads), (3, 6), "the session is all of the client's");
     // A connection that is over has been counted.
     drop((clients, all));
-    assert_eq!(first.settle_connections(None).unwrap().counts.writes, 3);
-}
-
-#[test]
-fn what_was_available_is_done_when_it_is_settled() {
-    let slow = disk("mem:1M,latency=30ms");
-    let (first, _session, _server) = first(&slow);
-    let all = [(); 2].map(|()| further(&first));
-    let mut clients = all.each_ref().map(|disk| Client::new(disk, 8));
-    for (client, start) in clients.iter_mut().zip([0, 8]) {
-        let segments = client.segments(0, 512);
-        (start..start + 8).for_each(|place| client.push(WRITE, place * 512, &segments, place));
-        client.queue.submit().unwrap();
-    }
-    assert_eq!(first.settle_connections(None).unwrap().counts.writes, 16);
-    for client in &mut clients {
-        let mut completions = Vec::with_capacity(8);
-        client.queue.reap(&mut completions);
-        assert_eq!(completions.len(), 8, "nothing is left to wait for");
-    }
-    // Nobody waits where there is nothing.
-    drop((clients, all));
-    assert_eq!(first.settle_connections(None).unwrap().counts.writes, 16);
-}
-
-#[test]
-fn failed_writes_are_told() {
-    let (first, _session, _server) = first(&disk("mem:1M,faults=write-error:1"));
-    let further = further(&first);
-    let mut client = Client::new(&further, 1);
-    let segments = client.segments(0, 512);
-    assert!(client.perform(WRITE, 0, &segments).is_err());
-    let report = first.settle_connections(None).unwrap();
-    assert_eq!((report.counts.write_errors, report.first_write_errno), (1, Some(libc::EIO)));
+    assert_eq!(first.further_counts().unwrap().writes, 3);
 }
 
 /// What was available is done, as on the first itself.
@@ -144,8 +109,9 @@ fn who_does_not_ask_is_offered_nothing() {
     let _session = server.attach(theirs, export).unwrap();
     let disk = SessionDisk::from_stream(ours, "disk", &SessionOptions::default()).unwrap();
     assert!(!disk.is_alone() && !disk.takes_further());
-    let refused = disk.add_connection().unwrap_err();
-    assert!(matches!(refused, SessionError::Refused { .. }), "{refused}");
+    for refused in [disk.add_connection().unwrap_err(), disk.further_counts().unwrap_err()] {
+        assert!(matches!(refused, SessionError::Refused { .. }), "{refused}");
+    }
     let mut client = Client::new(&disk, 1);
     client.perform(Operation::Flush, 0, &[]).unwrap();
 }
