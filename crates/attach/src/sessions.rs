@@ -171,9 +171,9 @@ impl Sessions {
     }
 
     pub(crate) fn untold_failure(&self) -> Option<UntoldFailure> {
-        let SessionStatistics { counts, first_write_error, .. } = self.statistics();
         // What cannot be known was not told.
         let told = self.alone()?.told().unwrap_or(0);
+        let SessionStatistics { counts, first_write_error, .. } = self.statistics();
         let error = first_write_error.filter(|_| counts.write_errors > told)?;
         Some(UntoldFailure { name: self.name.clone(), error })
     }
