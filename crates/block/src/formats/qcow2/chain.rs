@@ -11,7 +11,7 @@ use super::internal_snapshots::found_of;
 use super::kept_bitmaps::KeptBitmaps;
 use super::l2_cache::L2Cache;
 use super::metadata::Metadata;
-use super::own_file::{header_to_change, image_file, parse_header};
+use super::own_file::{header_to_change, image_file, parse_header, writable};
 use super::pending_check::Unchecked;
 use super::snapshots;
 use crate::formats::chain_files::{ChainFiles, ChainFormat, Identity, identity};
@@ -19,7 +19,6 @@ use crate::formats::luks::EncryptedDisk;
 use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, WritableFile, demand};
 use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word};
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -148,10 +147,7 @@ pub(super) fn open_larger(
 /// lie.
 pub(super) fn own_metadata(file: &File, path: &Path, header: &Header) -> Result<Metadata, ImageError> {
     let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
-    let mut handle = file.try_clone().map_err(failed)?;
-    let is_growing = handle.metadata().map_err(failed)?.file_type().is_file();
-    let length_bytes = handle.seek(SeekFrom::End(0)).map_err(failed)?;
-    let image_file = Arc::new(WritableFile::new(handle, length_bytes, is_growing, false));
+    let image_file = Arc::new(writable(file).map_err(failed)?);
     let unchecked = Unchecked::or_checked(&image_file, header).map_err(|problem| unusable(path, problem))?;
     let checked = unchecked.map_or(Ok(()), |unchecked| unchecked.check(&AtomicBool::new(false)));
     checked.map_err(|problem| unusable(path, problem))?;

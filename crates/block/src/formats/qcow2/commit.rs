@@ -6,17 +6,17 @@
 
 use super::chain::{self, open_above};
 use super::header::Header;
-use super::own_file::{header_to_change, parse_header, read_header};
+use super::own_file::{header_to_change, parse_header, read_header, writable};
 use super::rebase::would_change;
 use super::repair::Qcow2Check;
 use super::{Qcow2Disk, Qcow2Snapshot, header_change, resize};
 use crate::formats::chain_files::{ChainFiles, ChainFormat};
 use crate::formats::image_chain::{ChainImage, chain_of};
 use crate::formats::preallocation::Preallocation;
-use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, Repair, WritableFile, fold};
+use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, Repair, fold};
 use crate::{Disk, Engine, FileDisk, FileOptions, OpenedFile, Qcow2Info, same_file, shown};
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -111,9 +111,7 @@ impl Qcow2Commit {
         drop((top, base));
         let failed = |source| ImageError::System { action: "empty", path: path.clone(), source };
         let header = read_header(&file, &path)?;
-        let is_growing = file.metadata().map_err(failed)?.is_file();
-        let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
-        let file = WritableFile::new(file, length_bytes, is_growing, false);
+        let file = writable(&file).map_err(failed)?;
         header_change::clear_unknown(&file, &header).map_err(failed)?;
         file.write(&vec![0; header.l1.length_bytes as usize], header.l1.offset_bytes).map_err(failed)?;
         file.sync().map_err(failed)?;

@@ -3,12 +3,12 @@
 use super::bitmaps::{self, Bitmap};
 use super::encryption::{self, Qcow2Encryption};
 use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
-use super::own_file::parse_header;
+use super::own_file::{image_file, parse_header};
 use super::snapshots::{self, Qcow2Snapshot};
 use crate::OpenedFile;
 use crate::formats::{ImageError, WritableFile};
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
 
 /// What a qcow2 image says of itself, whether it can be used here or not.
@@ -76,9 +76,7 @@ impl Qcow2Info {
     fn of(file: &File, path: &Path) -> Result<Self, ImageError> {
         let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
         let header = parse_header(file, path, Header::parse_to_look)?;
-        let mut reader = file.try_clone().map_err(failed)?;
-        let length_bytes = reader.seek(SeekFrom::End(0)).map_err(failed)?;
-        Self::of_header(&WritableFile::new(reader, length_bytes, false, false), header).map_err(failed)
+        Self::of_header(&image_file(file).map_err(failed)?, header).map_err(failed)
     }
 
     fn of_header(file: &WritableFile, header: Header) -> io::Result<Self> {
