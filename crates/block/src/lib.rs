@@ -226,6 +226,6 @@ pub use scheduling::WakeUp;
 pub use second_signal::SecondSignal;
 pub use shared_words::{SharedWords, Word};
 pub use users::is_one_user;
-pub use wait::{Woken, wait_readable, wait_ready};
+pub use wait::{Woken, one_event, wait_readable, wait_ready};
 pub use walk::walk_extents;
 pub use write::{flush, write_bytes};

@@ -63,7 +63,7 @@ pub fn wait_readable(
 ///
 /// # Errors
 /// When the system has no more of them, or what is waited for waits for others in turn too often: the error says so.
-pub(crate) fn one_event<'e>(events: impl IntoIterator<Item = BorrowedFd<'e>>) -> io::Result<OwnedFd> {
+pub fn one_event<'e>(events: impl IntoIterator<Item = BorrowedFd<'e>>) -> io::Result<OwnedFd> {
     let one = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     events.into_iter().try_for_each(|event| add_event(&one, event, epoll::EventFlags::IN))?;
     Ok(one)

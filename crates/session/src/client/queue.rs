@@ -3,7 +3,7 @@
 use super::completion_event::{Asked, COALESCE_MIN, COALESCE_TIME, CompletionEvent};
 use super::error::SessionError;
 use super::keeper::Keeper;
-use super::link::Opened;
+use super::link::{Link, Opened};
 use super::offer::Offer;
 use super::spin::Spin;
 use super::transfers::Transfers;
@@ -21,7 +21,7 @@ const ENDED: RequestError = RequestError::Os(libc::ENOTCONN);
 /// How often a reap looks again when something came while it asked to be told.
 const LOOKS_MAX: u32 = 3;
 /// How often a drop looks whether the server still gets on.
-pub(super) const DRAIN_STEP: Duration = Duration::from_millis(100);
+const DRAIN_STEP: Duration = Duration::from_millis(100);
 /// How often a wait looks whether the session has ended, in a program that may have closed what would say so.
 const GUEST_LOOK: Duration = Duration::from_secs(1);
 
@@ -197,29 +197,30 @@ impl SessionQueue {
         self.keeper.link.options.count_calls(1);
         wait_readable(Some(self.vring.call.as_fd()), events, left)
     }
+}
 
-    /// Waits for all that the server owes, as long as it gets on. Whether it owes nothing.
-    fn drain_for_drop(&mut self) -> bool {
-        let mut completions = Vec::with_capacity(self.transfers.depth());
-        let mut last = Instant::now();
-        let _ = self.submit();
-        loop {
-            self.reap(&mut completions);
-            if self.transfers.in_flight() == 0 || self.over {
-                return true;
-            }
-            if !std::mem::take(&mut completions).is_empty() {
-                last = Instant::now();
-                completions.reserve(self.transfers.depth());
-            }
-            // A server that is gone owes nothing.
-            let gone = self.keeper.link.connection().is_none();
-            if gone || last.elapsed() > self.keeper.link.options.patience {
-                return gone;
-            }
-            if self.wait(&[], Some(DRAIN_STEP)).is_err() {
-                std::thread::sleep(DRAIN_STEP);
-            }
+/// Waits for all that the server owes a queue that is about to be dropped, as long as it gets on. Whether it owes
+/// nothing.
+pub(super) fn drain_for_drop(queue: &mut impl Queue, link: &Link) -> bool {
+    let mut completions = Vec::with_capacity(queue.depth());
+    let mut last = Instant::now();
+    let _ = queue.submit();
+    loop {
+        queue.reap(&mut completions);
+        if queue.in_flight() == 0 {
+            return true;
+        }
+        if !completions.is_empty() {
+            completions.clear();
+            last = Instant::now();
+        }
+        // A server that is gone owes nothing.
+        let gone = link.connection().is_none();
+        if gone || last.elapsed() > link.options.patience {
+            return gone;
+        }
+        if queue.wait(&[], Some(DRAIN_STEP)).is_err() {
+            std::thread::sleep(DRAIN_STEP);
         }
     }
 }
@@ -322,7 +323,8 @@ impl Queue for SessionQueue {
 
 impl Drop for SessionQueue {
     fn drop(&mut self) {
-        let drained = self.drain_for_drop();
+        let keeper = Arc::clone(&self.keeper);
+        let drained = drain_for_drop(self, &keeper.link);
         self.keeper.link.close_queue(self.vring.index, drained);
     }
 }

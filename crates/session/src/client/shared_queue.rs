@@ -6,14 +6,13 @@
 use super::error::SessionError;
 use super::keeper::Keeper;
 use super::link::LentMemory;
-use super::queue::DRAIN_STEP;
+use super::queue::drain_for_drop;
 use super::shared_vring::{SharedVring, User, Waiting};
-use blockyard_block::{Completion, MemoryMap, Queue, QueueError, Request, wait_readable};
-use rustix::event::epoll;
+use blockyard_block::{Completion, MemoryMap, Queue, QueueError, Request, one_event, wait_readable};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A user of a [`SharedVring`].
 pub(super) struct SharedQueue {
@@ -41,15 +40,13 @@ impl SharedQueue {
     ) -> Result<Self, SessionError> {
         let os = |error| SessionError::Os { socket: Arc::clone(&keeper.link.name), error };
         let user = User::new(depth).map_err(os)?;
-        let event = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| os(errno.into()))?;
-        let watch = |own: BorrowedFd<'_>| {
-            let added = epoll::add(&event, own, epoll::EventData::new_u64(0), epoll::EventFlags::IN);
-            added.map_err(|errno| os(errno.into()))
-        };
-        watch(user.event().as_fd())?;
         // The door is held: it stays open.
         let gone = || SessionError::Away(Arc::clone(&keeper.link.name));
-        vring.state().as_ref().ok_or_else(gone)?.queue().completion_event().map_or(Ok(()), watch)?;
+        let event = {
+            let state = vring.state();
+            let inner = state.as_ref().ok_or_else(gone)?.queue().completion_event();
+            one_event([user.event().as_fd()].into_iter().chain(inner)).map_err(os)?
+        };
         // Others go on meanwhile.
         let lent = keeper.link.lend_memory(memory)?;
         let mut state = vring.state();
@@ -68,31 +65,6 @@ impl SharedQueue {
             memory: Some(lent),
             keeper: Arc::clone(keeper),
         })
-    }
-
-    /// Waits for all that the server owes, as long as it gets on.
-    fn drain_for_drop(&mut self) {
-        let mut completions = Vec::with_capacity(self.depth);
-        let mut last = Instant::now();
-        let _ = self.submit();
-        loop {
-            self.reap(&mut completions);
-            if self.in_flight == 0 {
-                return;
-            }
-            if !completions.is_empty() {
-                completions.clear();
-                last = Instant::now();
-            }
-            let link = &self.keeper.link;
-            // A server that is gone owes nothing.
-            if link.connection().is_none() || last.elapsed() > link.options.patience {
-                return;
-            }
-            if self.wait(&[], Some(DRAIN_STEP)).is_err() {
-                std::thread::sleep(DRAIN_STEP);
-            }
-        }
     }
 }
 
@@ -161,7 +133,8 @@ impl Queue for SharedQueue {
 
 impl Drop for SharedQueue {
     fn drop(&mut self) {
-        self.drain_for_drop();
+        let keeper = Arc::clone(&self.keeper);
+        drain_for_drop(self, &keeper.link);
         let _door = self.vring.door();
         let mut state = self.vring.state();
         let (mut is_drained, mut is_last) = (true, true);
