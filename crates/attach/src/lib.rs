@@ -13,7 +13,7 @@ mod users;
 use anyhow::{Context, Result};
 use blockyard_block::{Disk, EventFd, ReplacementFile, RequestError};
 use blockyard_session::client::SessionDisk;
-use blockyard_session::server::{Export, Server, ServerOptions, SessionStatistics};
+use blockyard_session::server::{Export, PROCESS_QUEUES, Server, ServerOptions, SessionStatistics};
 use directory::Directory;
 pub use program::{ProgramError, find_program};
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -27,7 +27,7 @@ use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use users::Listeners;
 
@@ -45,8 +45,6 @@ const AIO_MAX: &str = "BLOCKYARD_ATTACH_AIO_MAX";
 pub const REQUESTS_MAX: u32 = 1024;
 /// Disks at most.
 pub const DISKS_MAX: usize = 64;
-/// Queues of each process: eight for its threads, and some for what nobody waits for.
-const QUEUES: u16 = 12;
 /// Threads that serve, if there are as many CPUs.
 const THREADS_MAX: usize = 2;
 /// The longest name of a directory in which a socket can be (`sun_path`).
@@ -178,7 +176,7 @@ impl Attachment {
             let export = Export {
                 name: name.to_string_lossy().into(),
                 disk,
-                queues: QUEUES,
+                queues: PROCESS_QUEUES,
                 weight: NonZeroU32::MIN,
                 is_alone: false,
             };
@@ -211,9 +209,7 @@ impl Attachment {
     /// What programs have had of the disks so far.
     pub fn statistics(&self) -> SessionStatistics {
         let mut all = SessionStatistics::default();
-        for sessions in &self.sessions {
-            all.add(&sessions.statistics());
-        }
+        self.sessions.iter().for_each(|sessions| all.add(&sessions.statistics()));
         all
     }
 
@@ -231,7 +227,7 @@ impl Attachment {
 
     /// Disks that a process could not have, by their names, and why: its requests have failed.
     pub fn refusals(&self) -> impl Iterator<Item = (&OsStr, String)> {
-        self.sessions.iter().filter_map(|sessions| Some((&*sessions.name, sessions.refusal()?)))
+        self.sessions.iter().filter_map(|sessions| Some((&*sessions.name, sessions.here.failure()?)))
     }
 
     /// Calls `then` when all is done that programs have written, whether they still run or not.
@@ -260,13 +256,13 @@ impl Attachment {
             is_over.ring();
             let here = || sessions.iter().filter(|sessions| !sessions.is_elsewhere);
             // A listener may be waiting for a session.
-            here().for_each(|sessions| sessions.end());
+            here().for_each(|sessions| sessions.here.end());
             for listener in listeners {
                 // What a thread had that panicked is gone, too.
                 let _ = listener.join();
             }
             // They had let somebody in meanwhile, perhaps.
-            here().for_each(|sessions| sessions.end());
+            here().for_each(|sessions| sessions.here.end());
             then();
         };
         thread::Builder::new().name("attach".to_owned()).spawn(close)?;
@@ -305,10 +301,6 @@ fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let new = ReplacementFile::create(path)?;
     (&mut new.file()).write_all(content)?;
     Ok(new.commit(false)?)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a library can lie there, and a socket, with names that LD_PRELOAD has room for.

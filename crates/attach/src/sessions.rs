@@ -1,17 +1,13 @@
 //! The sessions of a disk that processes have, and what they share beside it.
 
-use crate::{UntoldFailure, lock};
+use crate::UntoldFailure;
 use blockyard_session::client::SessionDisk;
-use blockyard_session::server::{EndReason, Session, SessionStatistics};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use blockyard_session::server::{SessionGroup, SessionStatistics};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// A page of a disk, its first bytes, if nobody else changes it and otherwise, and where its numbers are: changes begun
 /// and ended, whether several processes use it, failed writes of which they were told, and system calls
@@ -29,10 +25,8 @@ const CALLS_AT: u64 = 128;
 /// The sessions of a disk.
 pub(crate) struct Sessions {
     pub(crate) name: OsString,
-    running: Mutex<Vec<Arc<Session>>>,
-    ended: Mutex<SessionStatistics>,
-    /// Why the first could not be served that could not.
-    refused: Mutex<Option<String>>,
+    /// Those that are served here.
+    pub(crate) here: SessionGroup,
     /// What its processes share.
     pub(crate) page: Page,
     /// Nobody else changes it.
@@ -94,14 +88,7 @@ impl Sessions {
         is_elsewhere: bool,
         server: Option<Arc<SessionDisk>>,
     ) -> Self {
-        let (running, ended, refused) = Default::default();
-        Self { name, running, ended, refused, page, is_alone, is_elsewhere, server }
-    }
-
-    /// Why the first process could not have the disk that could not.
-    pub(crate) fn refusal(&self) -> Option<String> {
-        drop(self.running());
-        lock(&self.refused).clone()
+        Self { name, here: SessionGroup::default(), page, is_alone, is_elsewhere, server }
     }
 
     /// What its processes share, if nobody else changes it and all of them are served here: only then is it known when
@@ -113,57 +100,19 @@ impl Sessions {
     /// Waits until all is done that processes have made available: they may have gone on without waiting, and ended.
     pub(crate) fn settle(&self) {
         if self.alone().is_some() {
-            // Statistics are asked for meanwhile.
-            let running = self.running().clone();
-            running.iter().for_each(|session| session.settle());
+            self.here.settle();
         }
     }
 
     /// Gives whoever has come a connection to the disk's own server. Who gets none sees the stream's end.
     pub(crate) fn pass_on(&self, stream: &UnixStream) {
-        let further = self.server.as_ref().and_then(|server| server.add_connection().ok());
-        if let Some(further) = further {
-            let descriptors = [further.as_fd()];
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-            // Who does not take it is not there any more.
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let _ = sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, flags);
-        }
-    }
-
-    /// Ends them, whatever their processes do. Nothing of them touches the disk afterwards.
-    pub(crate) fn end(&self) {
-        let running = self.running().clone();
-        running.iter().for_each(|session| session.revoke());
-        running.iter().for_each(|session| {
-            session.wait();
-        });
-    }
-
-    /// Those that are not over.
-    pub(crate) fn running(&self) -> MutexGuard<'_, Vec<Arc<Session>>> {
-        let mut running = lock(&self.running);
-        let mut ended = lock(&self.ended);
-        running.retain(|session| {
-            let has_ended = session.end_reason().is_some();
-            if has_ended {
-                ended.add(&session.statistics());
-            }
-            if let Some(EndReason::Server(why)) = session.end_reason() {
-                lock(&self.refused).get_or_insert_with(|| why.clone());
-            }
-            !has_ended
-        });
-        running
+        // Who does not take it is not there any more.
+        let _ = self.server.as_ref().map(|server| server.pass_on(stream));
     }
 
     /// What its processes have had of it so far.
     pub(crate) fn statistics(&self) -> SessionStatistics {
-        let mut all = SessionStatistics::default();
-        self.running().iter().for_each(|session| all.add(&session.statistics()));
-        all.add(&lock(&self.ended));
+        let mut all = self.here.statistics();
         // One that does not answer has told those who waited for it.
         let elsewhere = self.server.as_ref().and_then(|server| server.further_counts().ok());
         all.counts = all.counts + elsewhere.unwrap_or_default();

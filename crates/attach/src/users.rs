@@ -61,7 +61,8 @@ impl Listeners {
                 sessions.end_sharing();
             }
             if session {
-                sessions.running().extend(accept(&self.sessions).and_then(&serve).map(Arc::new));
+                let comes = accept(&self.sessions).and_then(&serve);
+                comes.into_iter().for_each(|session| sessions.here.add(session));
             }
             if door {
                 let comes = self.door.as_ref().and_then(accept);

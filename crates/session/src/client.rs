@@ -46,6 +46,7 @@ mod stream;
 mod transfers;
 mod vring;
 
+use crate::server::send_now;
 use crate::vhost_user::code;
 use blockyard_block::EventFd;
 use blockyard_block::{Disk, Extent, ExtentKind, Geometry, MemoryMap, QUEUE_DEPTH_MAX, Queue};
@@ -59,6 +60,7 @@ pub use options::{IO_BUFFER_BYTES, IO_BUFFER_BYTES_MAX, SessionOptions};
 use queue::SessionQueue;
 pub use remote_device::{RemoteDevice, RemoteDeviceOptions};
 use ring::RingShape;
+use rustix::io::Errno;
 use shared_queue::SharedQueue;
 use shared_vring::{SHARED_DEPTH, Shared, SharedVring};
 use std::fmt;
@@ -147,6 +149,16 @@ impl SessionDisk {
     /// Whether it [may have](Self::add_connection) further connections.
     pub fn takes_further(&self) -> bool {
         self.keeper.link.offer().takes_further()
+    }
+
+    /// Gives whoever is at the other end of `stream` a further connection ([`SessionOptions::is_at_door`]).
+    ///
+    /// # Errors
+    /// When there is none, or nobody takes it.
+    pub fn pass_on(&self, stream: impl AsFd) -> Result<(), SessionError> {
+        let further = self.add_connection()?;
+        let os = |errno: Errno| SessionError::Os { socket: Arc::clone(&self.keeper.link.name), error: errno.into() };
+        send_now(stream, &[0], Some(further.as_fd())).map(drop).map_err(os)
     }
 
     /// The client's end of a further connection, which the server has from now on.

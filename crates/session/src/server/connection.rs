@@ -169,7 +169,7 @@ impl Connection {
 }
 
 /// Sends without waiting and without a signal when nobody reads.
-pub(super) fn send_now(
+pub(crate) fn send_now(
     socket: impl AsFd,
     bytes: &[u8],
     descriptor: Option<BorrowedFd<'_>>,

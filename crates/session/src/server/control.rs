@@ -119,6 +119,9 @@ const HUNG_UP: u64 = 4;
 /// How long what a client said before it hung up may take to be received: less than the next one waits for its place.
 const LAST_WORDS: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 
+/// How many further connections a client may have at a time: each is two threads here, and some descriptors.
+const FURTHER_MAX: usize = 64;
+
 /// How long a client waits until some of what it gave is closed.
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -169,7 +172,10 @@ impl Control {
             }
         };
         self.stop_all(stop);
-        self.shared.further.end(stop == Stop::BehindAvailable);
+        if stop == Stop::BehindAvailable {
+            self.shared.further.settle();
+        }
+        self.shared.further.end();
         if matches!(reason, EndReason::Client(_) | EndReason::Server(_)) {
             self.vrings.iter().filter_map(|vring| vring.error.as_ref()).for_each(Call::ring);
         }
@@ -404,7 +410,7 @@ impl Control {
         if !is_unix_stream(&stream) {
             return Err(client("what is to be a further connection is no stream socket"));
         }
-        if self.shared.further.are_full() {
+        if self.shared.further.count() >= FURTHER_MAX {
             return Err(Fault::Refused("the client has as many connections as it may have".to_owned()));
         }
         // What the client gave is closed where nobody waits for it.

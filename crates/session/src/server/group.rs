@@ -1,70 +1,79 @@
-//! A client's further connections, as the server of the first has them ([`further`](crate::further)).
+//! Sessions that belong together, and what all of them have done.
 
-use super::session::Session;
+use super::session::{EndReason, Session};
 use super::statistics::SessionStatistics;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many a client may have at a time: each is two threads here, and some descriptors.
-const FURTHER_MAX: usize = 64;
-
-/// Those of one client.
+/// Sessions of a disk's, or of a client's, one of which nobody has to remember by itself.
 #[derive(Debug, Default)]
-pub(super) struct FurtherSessions(Mutex<State>);
+pub struct SessionGroup(Mutex<Members>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Members {
     running: Vec<Arc<Session>>,
-    /// What those have done that are over.
+    /// What those have done that are over, and why the first of them could not be served that could not.
     ended: SessionStatistics,
+    failure: Option<String>,
 }
 
-impl FurtherSessions {
-    fn state(&self) -> MutexGuard<'_, State> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { running, ended } = &mut *state;
+impl SessionGroup {
+    /// As they are now: what is over is counted.
+    fn members(&self) -> MutexGuard<'_, Members> {
+        let mut members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Members { running, ended, failure } = &mut *members;
         running.retain(|session| {
-            let has_ended = session.end_reason().is_some();
-            if has_ended {
-                ended.add(&session.statistics());
+            let Some(reason) = session.end_reason() else { return true };
+            ended.add(&session.statistics());
+            if let EndReason::Server(why) = reason {
+                failure.get_or_insert_with(|| why.clone());
             }
-            !has_ended
+            false
         });
-        state
+        members
     }
 
-    /// Whether the client has as many as it may have.
-    pub(super) fn are_full(&self) -> bool {
-        self.state().running.len() >= FURTHER_MAX
+    /// Those that run. Others may come meanwhile, and statistics be asked for.
+    fn running(&self) -> Vec<Arc<Session>> {
+        self.members().running.clone()
     }
 
     /// One more.
-    pub(super) fn add(&self, session: Session) {
-        self.state().running.push(Arc::new(session));
+    pub fn add(&self, session: Session) {
+        self.members().running.push(Arc::new(session));
+    }
+
+    /// How many run.
+    pub fn count(&self) -> usize {
+        self.members().running.len()
     }
 
     /// What all of them have done.
-    pub(super) fn statistics(&self) -> SessionStatistics {
-        let state = self.state();
-        let mut all = state.ended.clone();
-        state.running.iter().for_each(|session| all.add(&session.statistics()));
+    pub fn statistics(&self) -> SessionStatistics {
+        let members = self.members();
+        let mut all = members.ended.clone();
+        members.running.iter().for_each(|session| all.add(&session.statistics()));
         all
     }
 
-    /// Ends all of them; if they may, once what is available on them is done. Nothing of them touches the disk
-    /// afterwards.
-    pub(super) fn end(&self, finishes: bool) {
-        let running = self.state().running.clone();
-        if finishes {
-            running.iter().for_each(|session| session.settle());
-        }
-        self.revoke();
-        running.iter().for_each(|session| _ = session.wait());
-        drop(self.state());
+    /// Why the first of them has ended that could not be served, if one has.
+    pub fn failure(&self) -> Option<String> {
+        self.members().failure.clone()
     }
 
-    /// Nobody waits for what they have begun any more.
-    pub(super) fn revoke(&self) {
-        let running = self.state().running.clone();
+    /// As [`Session::settle`] of all of them.
+    pub fn settle(&self) {
+        self.running().iter().for_each(|session| session.settle());
+    }
+
+    /// As [`Session::revoke`] of all of them.
+    pub fn revoke(&self) {
+        self.running().iter().for_each(|session| session.revoke());
+    }
+
+    /// Ends all of them, whatever their clients do. Nothing of them touches the disk afterwards.
+    pub fn end(&self) {
+        let running = self.running();
         running.iter().for_each(|session| session.revoke());
+        running.iter().for_each(|session| _ = session.wait());
     }
 }

@@ -72,9 +72,9 @@ pub struct ServedQueueParts {
 /// later; this is the default of QEMU, and others' are larger.
 const QUEUE_SIZE_USUAL: u16 = 128;
 
-/// Queues of a process that shares the disk with others, at least: eight for its threads, and some for what nobody
-/// waits for.
-const FURTHER_QUEUES: u16 = 12;
+/// Queues of a process that shares a disk with others, at least: eight for its threads, and some for what nobody waits
+/// for.
+pub const PROCESS_QUEUES: u16 = 12;
 
 /// A disk as virtio-blk.
 pub(super) struct ServedDisk {
@@ -111,7 +111,7 @@ impl ServedDevice for ServedDisk {
     }
 
     fn further(&self) -> Option<Arc<dyn ServedDevice>> {
-        let (disk, queues) = (Arc::clone(&self.disk), self.queues.max(FURTHER_QUEUES));
+        let (disk, queues) = (Arc::clone(&self.disk), self.queues.max(PROCESS_QUEUES));
         Some(Arc::new(Self { disk, queues, is_alone: false, serial: self.serial }))
     }
 

@@ -1,6 +1,6 @@
 //! A session, as others see it.
 
-use super::further::FurtherSessions;
+use super::group::SessionGroup;
 use super::statistics::SessionStatistics;
 use blockyard_block::EventFd;
 use blockyard_devices::virtio::QueueStatistics;
@@ -106,7 +106,7 @@ pub(super) struct Shared {
     /// Those who wait for what is available to be done: until these are dropped.
     settling: Mutex<Vec<mpsc::Sender<()>>>,
     /// Further connections of the client's.
-    pub(super) further: FurtherSessions,
+    pub(super) further: SessionGroup,
     ended: EventFd,
     end: OnceLock<EndReason>,
 }
@@ -120,7 +120,7 @@ impl Shared {
             revoked: AtomicBool::new(false),
             failure: Mutex::new(None),
             settling: Mutex::default(),
-            further: FurtherSessions::default(),
+            further: SessionGroup::default(),
             ended: EventFd::new()?,
             end: OnceLock::new(),
         })
