@@ -103,6 +103,13 @@ impl Twins {
                 self.rewritten.clear();
             }
             Step::Rebase { name } => (self.is_rebased, self.is_based) = (true, !name.is_empty()),
+            Step::Amend { version, is_lazy, refcount_order } => {
+                let making = &mut self.making;
+                making.version = version.unwrap_or(making.version);
+                making.is_zstd &= making.version == 3;
+                making.is_lazy = making.version == 3 && is_lazy.unwrap_or(making.is_lazy);
+                making.refcount_order = refcount_order.unwrap_or(making.refcount_order);
+            }
             Step::Bitmap { .. } => {}
         }
     }
@@ -167,7 +174,7 @@ fn tell(number: u64, directory: &Path) -> Result<(), String> {
         for _ in 0..STEPS {
             let snapshots: Vec<_> = twins.snapshots.iter().map(|kept| kept.name.clone()).collect();
             let bitmaps: Vec<_> = twins.bitmaps.iter().map(|(name, _)| name.clone()).collect();
-            let step = Step::drawn(random, twins.size, &snapshots, &bitmaps);
+            let step = Step::drawn(random, twins.size, &twins.making, &snapshots, &bitmaps);
             done.push(step.clone());
             if step.is_request() {
                 twins.did(&step);
@@ -200,6 +207,7 @@ fn command(twins: &mut Twins, ours: &Ours, theirs: &Theirs, step: &Step) -> Resu
     }
     let files = || ["image", "base"].map(|name| fs::read(ours.image.with_file_name(name)).unwrap());
     let before = files();
+    let their_image = matches!(step, Step::Amend { .. }).then(|| fs::read(&theirs.image).unwrap());
     let read = Ours::of(theirs.image.parent().unwrap());
     let looked = Before::of(twins, step, ours, &read)?;
     let mine = ours.command(step).map_err(|error| crate::explain(&*error).to_string());
@@ -223,7 +231,12 @@ fn command(twins: &mut Twins, ours: &Ours, theirs: &Theirs, step: &Step) -> Resu
             }
             looked.compare(twins, &read)
         }
-        (Err(_), Err(_)) => Ok(()),
+        (Err(_), Err(_)) => {
+            if let Some(bytes) = their_image.filter(|_| difference(Difference::PartlyAmended)) {
+                fs::write(&theirs.image, bytes).unwrap();
+            }
+            Ok(())
+        }
         (mine, yours) => match &yours {
             Err(said) if may_be_taken_back && mine.is_ok() && is_allowed(REFUSED_BY_THEM, said) => {
                 fs::write(&ours.image, &before[0]).unwrap();

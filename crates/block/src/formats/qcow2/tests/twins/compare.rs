@@ -17,6 +17,8 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("has snapshots and is of version 2", "resize would lose the snapshots' size; amend makes it version 3"),
     ("has a snapshot", "two snapshots of one name cannot be told apart"),
     ("its refcounts of", "refused before anything is changed; QEMU fails, too, and may leave leaks"),
+    ("has clusters that are compressed by zstd", "amend to version 2; QEMU's does not look into snapshots"),
+    ("has bitmaps, which version 2", "amend would lose them, as QEMU's does"),
     ("has its data in another file", "a snapshot cannot keep what another file holds; QEMU refuses it, too"),
 ];
 
@@ -59,6 +61,7 @@ pub(super) const DIFFERENT: &[(Difference, &str)] = &[
         Difference::Rewritten,
         "rebase writes, and marks in bitmaps, what an image does not hold itself; ours may hold more: zeros, or copies",
     ),
+    (Difference::PartlyAmended, "where amend is refused, QEMU may have done a part of it; it is taken back"),
     (Difference::Places, "where in the file a cluster lies, and how many are fragmented, is the allocator's own"),
 ];
 
@@ -72,6 +75,7 @@ pub(super) enum Difference {
     Copied,
     Snapshots,
     Rewritten,
+    PartlyAmended,
     Places,
 }
 

@@ -1,8 +1,8 @@
 //! What is done to our twin, by what the commands call.
 
 use super::super::super::{
-    Preallocation, Qcow2Backing, Qcow2BitmapAction, Qcow2Commit, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk,
-    Qcow2Features, Qcow2Rebase, Qcow2Writer,
+    Preallocation, Qcow2Amendment, Qcow2Backing, Qcow2BitmapAction, Qcow2Commit, Qcow2CreateOptions, Qcow2DataFile,
+    Qcow2Disk, Qcow2Features, Qcow2Rebase, Qcow2Writer,
 };
 use super::super::open_to_change;
 use super::script::{BitmapChange, Making, SnapshotChange, Step};
@@ -140,6 +140,12 @@ impl Ours {
                 commit.empty()?;
             }
             Step::Rebase { name } => self.rebase(image, name)?,
+            Step::Amend { version, is_lazy, refcount_order } => {
+                let (version, has_lazy_refcounts, refcount_order) = (*version, *is_lazy, *refcount_order);
+                let more = Qcow2Amendment::default();
+                let amendment = Qcow2Amendment { version, has_lazy_refcounts, refcount_order, ..more };
+                amendment.apply(&image, &self.allowed)?;
+            }
             Step::Convert { making, compress } => {
                 drop(image);
                 self.convert(making, *compress)?;

@@ -88,6 +88,12 @@ pub(super) enum Step {
         making: Making,
         compress: bool,
     },
+    /// Other options; what is none stays as it is.
+    Amend {
+        version: Option<u32>,
+        is_lazy: Option<bool>,
+        refcount_order: Option<u32>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,13 +119,19 @@ impl Step {
         matches!(self, Self::Write { .. } | Self::Zero { .. } | Self::Discard { .. })
     }
 
-    /// For a disk of `size` bytes, whose image has these snapshots and bitmaps.
-    pub(super) fn drawn(random: &mut Random, size: u64, snapshots: &[String], bitmaps: &[String]) -> Self {
+    /// For a disk of `size` bytes, whose image was made so and has these snapshots and bitmaps.
+    pub(super) fn drawn(
+        random: &mut Random,
+        size: u64,
+        making: &Making,
+        snapshots: &[String],
+        bitmaps: &[String],
+    ) -> Self {
         let sectors = size / 512;
         let start = random.below(sectors);
         let length_max = if random.one_of(3) { sectors } else { 48 };
         let (offset, length) = (start * 512, (1 + random.below(length_max)).min(sectors - start) * 512);
-        match random.below(40) {
+        match random.below(42) {
             0..18 => Self::Write { offset, length, byte: 1 + random.below(250) as u8 },
             18..25 => Self::Zero { offset, length, unmap: random.one_of(2) },
             25..29 => Self::Discard { offset, length },
@@ -153,7 +165,18 @@ impl Step {
             }
             37 => Self::Commit,
             38 => Self::Rebase { name: ["", "base", "other"][random.below(3) as usize] },
-            _ => Self::Convert { making: Making::drawn(random), compress: random.one_of(2) },
+            39 => Self::Convert { making: Making::drawn(random), compress: random.one_of(2) },
+            _ => {
+                let version = random.one_of(2).then(|| 2 + random.below(2) as u32);
+                let is_lazy = random.one_of(3).then(|| random.one_of(2));
+                let order = random.below(7) as u32;
+                // It takes qemu-img a second with twice as many refcounts in a block, and four with four times as many.
+                let is_quick = making.cluster_bits + 3 - making.refcount_order <= 13;
+                let refcount_order = (is_quick && (version.is_none() || random.one_of(3))).then_some(order);
+                // Something is to change, or QEMU says that nothing was named.
+                let is_lazy = if version.or(refcount_order).is_none() { is_lazy.or(Some(true)) } else { is_lazy };
+                Self::Amend { version, is_lazy, refcount_order }
+            }
         }
     }
 }

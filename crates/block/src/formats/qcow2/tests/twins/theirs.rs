@@ -111,6 +111,13 @@ impl Theirs {
                 self.qemu_img(&[&words, compress, &["image", "new"]].concat())?;
                 std::fs::rename(self.directory.join("new"), &self.image).unwrap();
             }
+            Step::Amend { version, is_lazy, refcount_order } => {
+                let version = version.map(|version| format!("compat={}", if version == 2 { "0.10" } else { "1.1" }));
+                let is_lazy = is_lazy.map(|is| format!("lazy_refcounts={}", if is { "on" } else { "off" }));
+                let bits = refcount_order.map(|order| format!("refcount_bits={}", 1 << order));
+                let options = [version, is_lazy, bits].into_iter().flatten().collect::<Vec<_>>().join(",");
+                self.qemu_img(&["amend", "-q", "-f", "qcow2", "-o", &options, "image"])?;
+            }
             _ => unreachable!("a request: {step:?}"),
         }
         Ok(())
