@@ -56,8 +56,17 @@ fn what_cannot_change_is_said_and_changes_nothing() {
     qemu_img(&yard, "convert -O qcow2 disk.img many.qcow2");
     qemu_img(&yard, "snapshot -c one many.qcow2");
     qemu_img(&yard, "resize -q many.qcow2 2M");
+    // What only a snapshot has is compressed.
+    qemu_img(&yard, "create -q -f qcow2 -o compression_type=zstd zstd.qcow2 1M");
+    let write = |what| {
+        let mut qemu_io = Command::new("qemu-io");
+        assert!(qemu_io.args(["-c", what]).arg(yard.path("zstd.qcow2")).output().unwrap().status.success());
+    };
+    write("write -c -P 5 0 64k");
+    qemu_img(&yard, "snapshot -c one zstd.qcow2");
+    write("write -z 0 64k");
     let read = |name: &str| fs::read(yard.path(name)).unwrap();
-    let all = ["new", "old", "parts", "data", "bits", "many"].map(|name| format!("{name}.qcow2"));
+    let all = ["new", "old", "parts", "data", "bits", "many", "zstd"].map(|name| format!("{name}.qcow2"));
     let before = all.each_ref().map(|name| read(name));
     for (options, name, status, wanted) in [
         ("compat=0.10", "parts.qcow2", 1, "has extended L2 entries, and cannot be of version 2 (compat=0.10)"),
@@ -66,6 +75,7 @@ fn what_cannot_change_is_said_and_changes_nothing() {
         ("refcount_bits=8", "old.qcow2", 1, "refcounts of 16 bits: add compat=1.1"),
         ("refcount_bits=1", "many.qcow2", 1, "2 uses of a cluster are too many for its refcount"),
         ("compat=0.10", "many.qcow2", 1, "has snapshots of another size"),
+        ("compat=0.10", "zstd.qcow2", 1, "has clusters that are compressed by zstd"),
         ("compat=0.10", "bits.qcow2", 1, "image bitmap --remove"),
         ("data_file=d", "new.qcow2", 1, "has its data in itself"),
         ("data_file=", "data.qcow2", 1, "a data file's name has 1 to 1023 bytes"),
@@ -94,7 +104,7 @@ fn what_reads_as_zeros_does_in_version_2() {
         ("", "-b base.img -F raw "),
         ("", ""),
         ("preallocation=metadata", ""),
-        ("cluster_size=512,refcount_bits=64", "-b base.img -F raw "),
+        ("cluster_size=512,refcount_bits=64,compression_type=zstd", "-b base.img -F raw "),
     ] {
         let options = if made.is_empty() { String::new() } else { format!("-o {made} ") };
         qemu_img(&yard, &format!("create -q -f qcow2 {options}{backing}a.qcow2 1M"));

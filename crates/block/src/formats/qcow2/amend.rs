@@ -14,7 +14,7 @@ use super::references;
 use super::repair::Qcow2Check;
 use super::{snapshots, version_2};
 use crate::formats::luks::NO_KEY;
-use crate::formats::{AllowedDirectories, ImageError};
+use crate::formats::{AllowedDirectories, ImageError, WritableFile};
 use crate::{OpenedFile, Remedy, Repair};
 use std::io;
 use std::sync::Arc;
@@ -124,16 +124,16 @@ impl Change<'_> {
     fn check_version_2(&self) -> Result<(), ImageError> {
         let header = &self.header;
         let remedy = "and cannot be of version 2 (compat=0.10): convert it (image convert -o compat=0.10)";
+        let file = image_file(self.image.file()).map_err(|error| self.failed(error))?;
         let has = match () {
             () if header.data_file.is_some() => "has a data file",
             () if header.has_extended_l2() => "has extended L2 entries",
-            () if header.incompatible & !INCOMPATIBLE_MARKS != 0 => "is compressed by zstd",
+            () if self.has_zstd(&file)? => "has clusters that are compressed by zstd",
             () => "",
         };
         if !has.is_empty() {
             return Err(self.refused(format!("{has}, {remedy}")));
         }
-        let file = image_file(self.image.file()).map_err(|error| self.failed(error))?;
         if !bitmaps::bitmaps(&file, header).map_err(|error| self.failed(error))?.is_empty() {
             let problem =
                 "has bitmaps, which version 2 (compat=0.10) has not: remove them first (image bitmap --remove)";
@@ -150,6 +150,15 @@ impl Change<'_> {
                  remove them first (image snapshot -d)",
             )),
         }
+    }
+
+    /// Whether something in `file` is compressed so. That new clusters would be is nothing that is lost.
+    fn has_zstd(&self, file: &WritableFile) -> Result<bool, ImageError> {
+        if self.header.incompatible & !INCOMPATIBLE_MARKS == 0 {
+            return Ok(false);
+        }
+        self.check_in_order()?;
+        version_2::has_compressed_clusters(file, &self.header).map_err(|error| self.failed(error))
     }
 
     /// Takes clusters that read as zeros by what their entries say out of the tables.

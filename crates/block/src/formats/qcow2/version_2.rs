@@ -7,7 +7,7 @@ use super::allocator::Allocator;
 use super::entries::{COMPRESSED, COPIED, OFFSET_MASK, ZERO};
 use super::header::{Header, Table};
 use super::header_change;
-use super::references::{self, Reference};
+use super::references::{self, Part, Reference};
 use super::snapshots;
 use crate::formats::WritableFile;
 use std::collections::BTreeMap;
@@ -20,18 +20,37 @@ use std::sync::Arc;
 /// When it cannot be read or written, or has no room. Then it shows what it did.
 pub(super) fn expand_zeros(file: &Arc<WritableFile>, header: &Header) -> io::Result<()> {
     header_change::clear_unknown(file, header)?;
-    let snapshots = snapshots::found(file, header)?;
-    let mut tables = BTreeMap::<u64, usize>::new();
-    for l1 in snapshots.iter().map(|snapshot| snapshot.l1).chain([header.l1]) {
-        for table in references::in_l1(file, header, l1)?.filter(Reference::is_used) {
-            *tables.entry(table.offset_bytes).or_default() += 1;
-        }
-    }
+    let tables = l2_tables(file, header)?;
     let allocator = Allocator::new(Arc::clone(file), header);
     let mut expansion = Expansion { file, header, allocator, zeros: vec![0; header.cluster_bytes() as usize] };
     let expanded = tables.into_iter().try_for_each(|(table, users)| expansion.expand(table, users));
     expanded.and(expansion.allocator.close())?;
     file.sync()
+}
+
+/// Whether anything is compressed in an image that is in order, or in a snapshot of it.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn has_compressed_clusters(file: &WritableFile, header: &Header) -> io::Result<bool> {
+    for &table in l2_tables(file, header)?.keys() {
+        if references::in_l2(file, header, table)?.any(|reference| reference.part == Part::Compressed) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The offsets of all L2 tables, and how many L1 tables have each.
+fn l2_tables(file: &WritableFile, header: &Header) -> io::Result<BTreeMap<u64, usize>> {
+    let snapshots = snapshots::found(file, header)?;
+    let mut tables = BTreeMap::new();
+    for l1 in snapshots.iter().map(|snapshot| snapshot.l1).chain([header.l1]) {
+        for table in references::in_l1(file, header, l1)?.filter(Reference::is_used) {
+            *tables.entry(table.offset_bytes).or_default() += 1;
+        }
+    }
+    Ok(tables)
 }
 
 struct Expansion<'a> {
