@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-pub use uring::RING_REGISTRATIONS;
+pub use uring::{RING_REGISTRATIONS, RingQuota, RingsAhead};
 
 /// Who carries a file's requests out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

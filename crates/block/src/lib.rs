@@ -192,7 +192,7 @@ pub use counting_allocator::CountingAllocator;
 pub use disk::{Disk, Extent, ExtentKind, Geometry, Queue, QueueError};
 pub use event_fd::EventFd;
 pub use explain::{error_at, explain};
-pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers, RING_REGISTRATIONS};
+pub use file::{Engine, FileDisk, FileDiskError, FileOptions, FileUsers, RING_REGISTRATIONS, RingQuota, RingsAhead};
 pub use file_identity::FileIdentity;
 pub use formats::{
     AllowedDirectories, AtomicChange, BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapInfo,

@@ -2,7 +2,7 @@
 
 mod server;
 
-use blockyard_block::{Disk, MemoryMap, Operation, Request, RequestError};
+use blockyard_block::{Disk, MemoryMap, Operation, Queue, Request, RequestError};
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};
@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, Signal, kill_process, prlimit};
 use server::Server;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
-use std::io::{IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -66,6 +66,19 @@ fn perform(disk: &SessionDisk, operation: Operation, offset_bytes: u64, byte: u8
     let mut completions = Vec::new();
     queue.drain(&mut completions).unwrap();
     completions[0].result
+}
+
+/// A queue, once it has read.
+fn reading_queue(disk: &SessionDisk) -> io::Result<Box<dyn Queue>> {
+    let memory = MemoryMap::allocate(&[(0, 4096)]).unwrap();
+    let mut segments = Vec::new();
+    assert!(memory.find(0, 4096, &mut segments));
+    let mut queue = disk.open_queue(&memory, 1)?;
+    queue.push(&Request { operation: Operation::Read, offset_bytes: 0, segments: &segments, token: 0 }).unwrap();
+    let mut completions = Vec::new();
+    queue.drain(&mut completions)?;
+    completions[0].result.map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(queue)
 }
 
 const WRITE: Operation = Operation::Write { force_unit_access: true };
@@ -273,6 +286,38 @@ fn a_partition_is_all_that_its_client_reaches_and_only_to_read_unless_it_may_wri
         expected[second + PARTITION_BYTES as usize - 4096..second + PARTITION_BYTES as usize].fill(8);
         assert!(fs::read(&image).unwrap() == expected, "copying: {copying}");
     }
+}
+
+/// Rings are made before there are clients: each has its own, and its further connections have some more.
+#[test]
+fn a_client_leaves_others_their_rings() {
+    const QUEUES: usize = 4;
+    const FURTHER_QUEUES: usize = 28;
+    let directory = tempfile::tempdir().unwrap();
+    let disk = format!("{},engine=uring", partitioned(&directory).display());
+    let sockets = [1, 2].map(|number| directory.path().join(format!("p{number}")));
+    let exports = [1, 2].map(|number| format!("{number}={}", sockets[number - 1].display()));
+    let queues = QUEUES.to_string();
+    let words = [&disk, "--queues", &queues, "--partition", &exports[0], "--partition", &exports[1]];
+    let server = Server::start(&words.map(OsStr::new), &sockets[1]);
+    let options = SessionOptions { is_passed_on: true, ..SessionOptions::default() };
+    // What the first one takes it keeps.
+    let clients = sockets.each_ref().map(|socket| {
+        let first = SessionDisk::connect(socket, &options).unwrap();
+        let mut further = Vec::new();
+        loop {
+            let disk = SessionDisk::from_stream(first.add_connection().unwrap(), "further", &options).unwrap();
+            match [reading_queue(&disk), reading_queue(&disk)] {
+                [Ok(one), Ok(other)] => further.push((disk, one, other)),
+                _ => break,
+            }
+        }
+        assert_eq!(2 * further.len(), FURTHER_QUEUES);
+        let own: Vec<_> = (0..QUEUES).map(|_| reading_queue(&first).unwrap()).collect();
+        (first, own, further)
+    });
+    drop(clients);
+    server.stop();
 }
 
 /// An address that is free, of those that nobody else takes ports of.

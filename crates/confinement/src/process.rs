@@ -17,7 +17,7 @@
 use crate::allow_list::{AllowList, is, masked};
 use crate::every_thread::{self, GivenUp};
 use crate::kvm_requests;
-use blockyard_block::{FileDisk, RING_REGISTRATIONS, WakeUp};
+use blockyard_block::{FileDisk, RING_REGISTRATIONS, RingsAhead, WakeUp};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -41,8 +41,8 @@ pub struct Confinement {
     pub replaces_in: Vec<PathBuf>,
     /// Whether it connects to unix sockets: a session that outlives its server does.
     pub connects: bool,
-    /// Queues that it opens to its disk afterwards, and that are to have a ring each.
-    pub queues: usize,
+    /// For the queues that it opens to its disk afterwards.
+    pub rings: RingsAhead,
     /// The directory whose files it serves, if it serves no disk.
     pub tree: Option<Tree>,
     /// Whether it runs a virtual machine on KVM, and makes another when the guest reboots, with a console that may be a
@@ -109,7 +109,7 @@ impl Confinement {
     /// # Errors
     /// When the kernel refuses; it has no seccomp filters, for instance.
     pub fn enter(&self) -> Result<Landlock, ConfinementError> {
-        FileDisk::make_rings_ahead(self.queues);
+        FileDisk::make_rings_ahead(self.rings);
         let locks = if self.tree.is_none() && !self.filters { lock_any_amount() } else { 0 };
         let kept_capabilities = self.kept_capabilities().map(|kept| kept | locks);
         let landlock_error = |error: landlock::RulesetError| ConfinementError::Landlock(error.to_string());

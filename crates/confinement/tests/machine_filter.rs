@@ -1,7 +1,7 @@
 //! A process that runs a virtual machine does that and reaches nothing else, whatever its guest has made of it. The
 //! process is this test's own binary, run again.
 
-use blockyard_block::WakeUp;
+use blockyard_block::{RingsAhead, WakeUp};
 use blockyard_confinement::machine_filter::filter_machine;
 use blockyard_confinement::{Confinement, MachineThread};
 use libc::c_long;
@@ -176,7 +176,8 @@ fn makes_machines() {
     let (ask, asked) = mpsc::channel::<()>();
     let earlier = thread::spawn(move || asked.recv().map(|()| attack(&[&MAKES[..], &COUNTED].concat())));
     let status = File::open("/proc/thread-self/status").unwrap();
-    Confinement { queues: 1, machine: true, ..Confinement::default() }.enter().unwrap();
+    let rings = RingsAhead { queues: 1, ..RingsAhead::default() };
+    Confinement { rings, machine: true, ..Confinement::default() }.enter().unwrap();
 
     attack(&[&MAKES[..], &COUNTED].concat());
     ask.send(()).unwrap();

@@ -1,7 +1,7 @@
 //! A confined process serves what it has open and reaches nothing else. The process is this test's own binary, run
 //! again.
 
-use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Request, Segment};
+use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Request, RingsAhead, Segment};
 use blockyard_confinement::{Confinement, Landlock, Tree};
 use io_uring::IoUring;
 use rustix::fs::{
@@ -68,7 +68,8 @@ fn serves_what_is_open() {
     let disk = File::options().read(true).write(true).open(directory.join("disk")).unwrap();
     let listener = UnixListener::bind(&socket).unwrap();
     let mut client = UnixStream::connect(&socket).unwrap();
-    let confinement = Confinement { removes_in: vec![directory.join("sockets")], queues: 1, ..Confinement::default() };
+    let rings = RingsAhead { queues: 1, ..RingsAhead::default() };
+    let confinement = Confinement { removes_in: vec![directory.join("sockets")], rings, ..Confinement::default() };
     let options = FileOptions { engine: Engine::Uring, ..FileOptions::default() };
     let file_disk = FileDisk::from_file(disk.try_clone().unwrap(), &options).unwrap();
     let has_rings = IoUring::new(1).is_ok();

@@ -7,6 +7,7 @@
 use crate::Audience;
 use crate::configuration::Configuration;
 use anyhow::Result;
+use blockyard_block::RingsAhead;
 use blockyard_block::specification::Kind;
 use blockyard_confinement::{Confinement, ConfinementError, Landlock, MachineThread};
 use blockyard_vmm::threads::{ThreadBegin, ThreadKind};
@@ -31,9 +32,9 @@ impl Walls {
     pub(crate) fn enter(configuration: &Configuration, audience: &dyn Audience) -> Result<Self> {
         // A session whose server goes away is connected to again.
         let sessions = configuration.disks.iter().any(|disk| disk.name.kind() == Kind::Session);
-        let queues = configuration.cpus as usize;
+        let rings = RingsAhead { queues: configuration.cpus as usize, ..RingsAhead::default() };
         let note = |sentence: &str| audience.watch().note(sentence);
-        match (Confinement { connects: sessions, queues, machine: true, ..Confinement::default() }).enter() {
+        match (Confinement { connects: sessions, rings, machine: true, ..Confinement::default() }).enter() {
             Ok(Landlock::Absent) => note("this kernel has no Landlock: only the machine's system calls are confined"),
             Ok(Landlock::Full | Landlock::Partial) => {}
             Err(ConfinementError::Seccomp(why)) => {

@@ -7,9 +7,8 @@ use crate::operator::Operator;
 use crate::options::Running;
 use crate::view::Look;
 use anyhow::{Context, Result};
-use blockyard_block::EventFd;
 use blockyard_block::specification::{DiskSpecification, Kind};
-use blockyard_block::{Disk, directory_of, wait_ready};
+use blockyard_block::{Disk, EventFd, RingsAhead, directory_of, wait_ready};
 use blockyard_confinement::{Confinement, Inherited, Landlock, raise_descriptor_limit};
 use blockyard_session::mediator::Grantor;
 use blockyard_session::open::{OpenOptions, open_disk};
@@ -21,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Queues of a client's further connections that have means of their own, all together; others make do with threads.
+/// Queues of a client's further connections that have rings, all together; others make do with threads.
 const FURTHER_QUEUES: usize = 28;
 
 /// A process that is about to serve: its operator can end it, what it will need is open.
@@ -96,8 +95,9 @@ impl<'a> Preparation<'a> {
     /// When the kernel refuses.
     pub(crate) fn confine(&self, sockets: &[&Path], clients: usize) -> Result<()> {
         let removes_in = sockets.iter().map(|socket| directory_of(socket).to_owned()).collect();
-        let queues = clients * (usize::from(self.running.queues) + FURTHER_QUEUES);
-        let confinement = Confinement { removes_in, connects: self.connects, queues, ..Confinement::default() };
+        let queues = clients * usize::from(self.running.queues);
+        let rings = RingsAhead { queues, quotas: clients, quota_queues: FURTHER_QUEUES };
+        let confinement = Confinement { removes_in, connects: self.connects, rings, ..Confinement::default() };
         if confinement.enter()? == Landlock::Absent {
             self.notices.tell("this kernel has no Landlock: only system calls are confined");
         }

@@ -15,8 +15,8 @@ use entry::entry;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, SubmissionQueue, squeue};
 use registered::Registered;
-pub use rings::RING_REGISTRATIONS;
 pub(super) use rings::RingUser;
+pub use rings::{RING_REGISTRATIONS, RingQuota, RingsAhead};
 use rustix::io::Errno;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -40,6 +40,7 @@ const WAIT_FOR_MAX: usize = 16;
 /// event: it polls readable while there are completions, so nobody has to reset it.
 pub(super) struct UringQueue {
     ring: ManuallyDrop<IoUring>,
+    quota: Option<Arc<RingQuota>>,
     registered: Registered,
     backing: Arc<Backing>,
     jobs: Box<[Job]>,
@@ -58,7 +59,7 @@ pub(super) struct UringQueue {
 
 impl UringQueue {
     pub(super) fn boxed(backing: &Arc<Backing>, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
-        let ring = rings::take((depth + CALLS_MAX) as u32)?;
+        let (ring, quota) = rings::take((depth + CALLS_MAX) as u32)?;
         let depth = depth.min(ring.params().sq_entries() as usize);
         let memory = Arc::new(memory.clone());
         // SAFETY: the jobs keep the memory mapped, and are dropped after the ring.
@@ -70,6 +71,7 @@ impl UringQueue {
         let ring = ManuallyDrop::new(ring);
         Ok(Box::new(Self {
             ring,
+            quota,
             registered,
             backing: Arc::clone(backing),
             jobs,
@@ -334,7 +336,7 @@ impl Drop for UringQueue {
         // SAFETY: this is the end of the queue, and nothing uses its ring afterwards.
         let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
         if is_free && !self.broken {
-            rings::give_back(ring);
+            rings::give_back((ring, self.quota.take()));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a session serves: a virtio device, a disk or another kind.
 
 use super::Export;
-use blockyard_block::{Disk, MemoryMap};
+use blockyard_block::{Disk, MemoryMap, RingQuota};
 use blockyard_devices::virtio::{
     BlockVirtqueue, BlockVirtqueueParts, FailureCause, InFlightRecord, QueueNotifier, QueueStatistics, SERIAL_BYTES,
     ServedQueue, SplitRing, block_config, block_features,
@@ -82,6 +82,9 @@ pub(super) struct ServedDisk {
     queues: u16,
     is_alone: bool,
     serial: [u8; SERIAL_BYTES],
+    /// What all further connections of its client have together.
+    quota: Arc<RingQuota>,
+    is_further: bool,
 }
 
 impl ServedDisk {
@@ -89,7 +92,7 @@ impl ServedDisk {
         let mut serial = [0; SERIAL_BYTES];
         serial.iter_mut().zip(export.name.bytes()).for_each(|(to, from)| *to = from);
         let Export { queues, is_alone, .. } = *export;
-        Self { disk: Arc::clone(&export.disk), queues, is_alone, serial }
+        Self { disk: Arc::clone(&export.disk), queues, is_alone, serial, quota: Arc::default(), is_further: false }
     }
 }
 
@@ -111,8 +114,9 @@ impl ServedDevice for ServedDisk {
     }
 
     fn further(&self) -> Option<Arc<dyn ServedDevice>> {
-        let (disk, queues) = (Arc::clone(&self.disk), self.queues.max(PROCESS_QUEUES));
-        Some(Arc::new(Self { disk, queues, is_alone: false, serial: self.serial }))
+        let (disk, quota, serial) = (Arc::clone(&self.disk), Arc::clone(&self.quota), self.serial);
+        let queues = self.queues.max(PROCESS_QUEUES);
+        Some(Arc::new(Self { disk, queues, is_alone: false, serial, quota, is_further: true }))
     }
 
     fn is_alone(&self) -> bool {
@@ -138,6 +142,9 @@ impl ServedDevice for ServedDisk {
             statistics,
             in_flight,
         };
-        Ok(Box::new(BlockVirtqueue::open(parts)?))
+        let open = || BlockVirtqueue::open(parts);
+        // The first connection's queues are few, and count on their rings.
+        let queue = if self.is_further { self.quota.apply(open) } else { open() };
+        Ok(Box::new(queue?))
     }
 }

@@ -3,15 +3,17 @@
 //! A ring asks the kernel for anything, files and sockets among it, without a system call that a filter could see. So
 //! each is restricted, for good, to what requests take. A process that confines itself makes the rings that it will
 //! need before that ([`RingsAhead`]), and from then on no others: who has taken it over finds none that does more.
+//! Queues of which there may be more than rings have a [`RingQuota`], so that they leave others theirs.
 
 use super::super::FileDisk;
 use super::entry::OPCODES;
 use io_uring::register::Restriction;
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Entries of a ring that is made ahead: QEMU's queues have 128 requests, User-Mode Linux's 256, and a long one takes
 /// several.
@@ -27,7 +29,74 @@ pub const RING_REGISTRATIONS: [u8; 4] = [0, 1, 2, 3];
 static FILES: AtomicUsize = AtomicUsize::new(0);
 
 /// Rings that were made ahead; `None` where rings are made when they are wanted.
-static AHEAD: Mutex<Option<Vec<IoUring>>> = Mutex::new(None);
+static AHEAD: Mutex<Option<Pool>> = Mutex::new(None);
+
+thread_local! {
+    /// What queues that this thread opens are counted on.
+    static QUOTA: RefCell<Option<Arc<RingQuota>>> = const { RefCell::new(None) };
+}
+
+/// For how many queues a process makes rings ahead, each to every file that is open as a disk then.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RingsAhead {
+    /// Queues that have their rings whatever others there are.
+    pub queues: usize,
+    /// [Quotas](RingQuota) of others that there are at a time.
+    pub quotas: usize,
+    /// Queues that each of those is for.
+    pub quota_queues: usize,
+}
+
+/// Some queues, and how many of the rings that were made ahead they may have at a time, all together:
+/// [as many](RingsAhead::quota_queues) as whoever made them has said, or fewer where there are not so many.
+#[derive(Debug, Default)]
+pub struct RingQuota {
+    taken: AtomicUsize,
+}
+
+impl RingQuota {
+    /// Has the queues that `open` opens in this thread count on this quota.
+    pub fn apply<T>(self: &Arc<Self>, open: impl FnOnce() -> T) -> T {
+        let before = QUOTA.replace(Some(Arc::clone(self)));
+        let opened = open();
+        QUOTA.set(before);
+        opened
+    }
+}
+
+/// Rings that nobody uses.
+struct Pool {
+    rings: Vec<IoUring>,
+    /// Of all rings, those that are for queues without a quota, and how many such queues have one.
+    kept: usize,
+    kept_taken: usize,
+    /// How many each quota is for.
+    quota_rings: usize,
+}
+
+impl Pool {
+    fn take(&mut self, quota: Option<&RingQuota>) -> Option<IoUring> {
+        match quota {
+            None => self.kept_taken += usize::from(!self.rings.is_empty()),
+            Some(quota) => {
+                let taken = quota.taken.load(Ordering::Relaxed);
+                if taken >= self.quota_rings || self.rings.len() <= self.kept.saturating_sub(self.kept_taken) {
+                    return None;
+                }
+                quota.taken.store(taken + 1, Ordering::Relaxed);
+            }
+        }
+        self.rings.pop()
+    }
+
+    fn give_back(&mut self, ring: IoUring, quota: Option<&RingQuota>) {
+        match quota {
+            None => self.kept_taken = self.kept_taken.saturating_sub(1),
+            Some(quota) => _ = quota.taken.fetch_sub(1, Ordering::Relaxed),
+        }
+        self.rings.push(ring);
+    }
+}
 
 /// An open file whose queues may want a ring.
 #[derive(Debug)]
@@ -47,26 +116,38 @@ impl Drop for RingUser {
 }
 
 impl FileDisk {
-    /// Makes the rings of `queues` queues to each file that is open as a disk, for a process that is about to lose the
-    /// right to make any. From then on queues are opened on these rings only; where they are too few, or the kernel has
-    /// none that can be restricted (Linux before 5.10), threads carry requests out, or
-    /// [`Engine::Uring`](crate::Engine::Uring) is refused.
-    pub fn make_rings_ahead(queues: usize) {
-        let wanted = FILES.load(Ordering::Relaxed).saturating_mul(queues).min(AHEAD_MAX);
-        let rings = (0..wanted).map_while(|_| restricted(ENTRIES_AHEAD).ok()).collect();
-        *ahead() = Some(rings);
+    /// Makes rings for a process that is about to lose the right to make any. From then on queues are opened on these
+    /// rings only; where they are too few, or the kernel has none that can be restricted (Linux before 5.10), threads
+    /// carry requests out, or [`Engine::Uring`](crate::Engine::Uring) is refused.
+    pub fn make_rings_ahead(wanted: RingsAhead) {
+        let files = FILES.load(Ordering::Relaxed);
+        let RingsAhead { queues, quotas, quota_queues } = wanted;
+        let count = quotas.saturating_mul(quota_queues).saturating_add(queues).saturating_mul(files).min(AHEAD_MAX);
+        let rings: Vec<_> = (0..count).map_while(|_| restricted(ENTRIES_AHEAD).ok()).collect();
+        let kept = files.saturating_mul(queues).min(rings.len());
+        let quota_rings = (rings.len() - kept) / quotas.max(1);
+        *ahead() = Some(Pool { rings, kept, kept_taken: 0, quota_rings });
     }
 }
 
-fn ahead() -> MutexGuard<'static, Option<Vec<IoUring>>> {
+fn ahead() -> MutexGuard<'static, Option<Pool>> {
     AHEAD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A queue's ring, and what it counts on.
+pub(super) type Taken = (IoUring, Option<Arc<RingQuota>>);
+
 /// A ring for a queue of `depth`, or fewer.
-pub(super) fn take(depth: u32) -> io::Result<IoUring> {
-    if let Some(rings) = &mut *ahead() {
-        return rings.pop().ok_or_else(|| Errno::PERM.into());
+pub(super) fn take(depth: u32) -> io::Result<Taken> {
+    if let Some(pool) = &mut *ahead() {
+        let quota = QUOTA.with_borrow(Option::clone);
+        let ring = pool.take(quota.as_deref()).ok_or(Errno::PERM)?;
+        return Ok((ring, quota));
     }
+    made(depth).map(|ring| (ring, None))
+}
+
+fn made(depth: u32) -> io::Result<IoUring> {
     match restricted(depth) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
             let ring = IoUring::builder().dontfork().build(depth)?;
@@ -77,9 +158,9 @@ pub(super) fn take(depth: u32) -> io::Result<IoUring> {
 }
 
 /// Takes back a ring that nothing is registered with and nothing is in flight on.
-pub(super) fn give_back(ring: IoUring) {
-    if let Some(rings) = &mut *ahead() {
-        rings.push(ring);
+pub(super) fn give_back((ring, quota): Taken) {
+    if let Some(pool) = &mut *ahead() {
+        pool.give_back(ring, quota.as_deref());
     }
 }
 
@@ -132,7 +213,7 @@ mod tests {
 
     /// What a ring answers to a submission.
     fn answer(entry: squeue::Entry) -> i32 {
-        let mut ring = take(2).unwrap();
+        let mut ring = made(2).unwrap();
         // SAFETY: what the entry points to is static.
         unsafe { ring.submission().push(&entry) }.unwrap();
         ring.submit_and_wait(1).unwrap();
@@ -160,7 +241,7 @@ mod tests {
         ] {
             assert_eq!(answer(entry), -libc::EACCES, "{what}");
         }
-        let ring = take(2).unwrap();
+        let ring = made(2).unwrap();
         assert!(ring.submitter().register_restrictions(&mut [Restriction::sqe_op(opcode::Socket::CODE)]).is_err());
         assert!(ring.submitter().register_probe(&mut Probe::new()).is_err());
     }

@@ -1,6 +1,7 @@
 //! Confining this process to the files that it has open, before it works on an image that somebody else made.
 
 use anyhow::Result;
+use blockyard_block::RingsAhead;
 use blockyard_block::specification::{DiskSpecification, Kind};
 use blockyard_confinement::Confinement;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 /// When the kernel refuses.
 pub fn shut_in(disks: &[&DiskSpecification], replaces_in: Vec<PathBuf>, queues: usize) -> Result<()> {
     let connects = disks.iter().any(|disk| disk.kind() == Kind::Session);
-    Confinement { replaces_in, connects, queues, ..Confinement::default() }.enter()?;
+    let rings = RingsAhead { queues, ..RingsAhead::default() };
+    Confinement { replaces_in, connects, rings, ..Confinement::default() }.enter()?;
     Ok(())
 }
