@@ -2,6 +2,8 @@
 
 #[path = "attach/further.rs"]
 mod further;
+#[path = "attach/names.rs"]
+mod names;
 #[path = "server/mod.rs"]
 mod server;
 #[path = "attach/sessions.rs"]

@@ -1,6 +1,7 @@
 //! Calls that read and write.
 
 use crate::calls::{OpenDisk, disk};
+use crate::connection::Connection;
 use crate::errno::{Errno, answer, answer_int};
 use crate::guarded::get;
 use crate::next::calls;
@@ -95,9 +96,13 @@ fn write_from(disk: Result<OpenDisk, Errno>, buffers: Result<&[iovec], Errno>, p
 
 /// What looks like a file may be given the length that it has.
 fn truncated(disk: OpenDisk, length: i64) -> Result<c_int, Errno> {
-    let disk = disk.for_writing(libc::EINVAL)?;
-    let is_so_long = setup::disks_look_like_files() && u64::try_from(length) == Ok(disk.capacity());
-    if is_so_long { Ok(0) } else { Err(Errno(libc::EINVAL)) }
+    keep_length(disk.for_writing(libc::EINVAL)?.connection, length)
+}
+
+/// A disk has the length that it has, which what looks like a file may be given.
+pub(super) fn keep_length(connection: &Connection, length: i64) -> Result<c_int, Errno> {
+    let is_so_long = u64::try_from(length) == Ok(connection.geometry.capacity_bytes);
+    if is_so_long && setup::disks_look_like_files() { Ok(0) } else { Err(Errno(libc::EINVAL)) }
 }
 
 calls! {

@@ -68,6 +68,16 @@ calls! {
         }
         disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| asked(disk, request, argument))))
     }
+    fn [isatty](descriptor: c_int) -> c_int |own| {
+        if !table::has(descriptor) {
+            return own();
+        }
+        Errno(libc::ENOTTY).set();
+        0
+    }
+    fn [tcgetattr](descriptor: c_int, found: *mut libc::termios) -> c_int |own| {
+        if table::has(descriptor) { answer_int::<c_int>(Err(Errno(libc::ENOTTY))) } else { own() }
+    }
     fn [fstat, fstat64](descriptor: c_int, found: *mut libc::stat) -> c_int |own| {
         disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| stated(&disk, found))))
     }

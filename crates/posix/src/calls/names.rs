@@ -1,6 +1,6 @@
 //! Calls that name a file.
 
-use crate::calls::disk;
+use crate::calls::{data, disk};
 use crate::description::{self, Mapped};
 use crate::errno::{Errno, answer_int};
 use crate::guarded::{get, put};
@@ -22,6 +22,12 @@ calls! {
     }
     fn [__openat_2, __openat64_2](directory: c_int, path: *const c_char, flags: c_int) -> c_int |own| {
         disk_in(directory, path).map_or_else(own, |number| answer_int(opened(number, flags)))
+    }
+    fn [openat2](directory: c_int, path: *const c_char, how: *const u64, size: usize) -> c_int |_own| {
+        let opened = |number| get(how).and_then(|flags| opened(number, flags as c_int));
+        // SAFETY: the program's arguments. Not every libc has it.
+        let own = || unsafe { libc::syscall(libc::SYS_openat2, directory, path, how, size) } as c_int;
+        disk_in(directory, path).map_or_else(own, |number| answer_int(opened(number)))
     }
     fn [creat, creat64](path: *const c_char, mode: mode_t) -> c_int |own| {
         disk_named(path).map_or_else(own, |number| answer_int(opened(number, CREAT)))
@@ -62,7 +68,8 @@ calls! {
         disk_named(path).map_or_else(own, |_| answer_int(BUSY))
     }
     fn [unlinkat](directory: c_int, path: *const c_char, flags: c_int) -> c_int |own| {
-        disk_in(directory, path).map_or_else(own, |_| answer_int(BUSY))
+        let answer = if flags & libc::AT_REMOVEDIR != 0 { NO_DIRECTORY } else { BUSY };
+        disk_in(directory, path).map_or_else(own, |_| answer_int(answer))
     }
     fn [rename](from: *const c_char, to: *const c_char) -> c_int |own| {
         disk_named(from).or_else(|| disk_named(to)).map_or_else(own, |_| answer_int(BUSY))
@@ -76,7 +83,8 @@ calls! {
         disk_in(from_at, from).or_else(|| disk_in(to_at, to)).map_or_else(own, |_| answer_int(BUSY))
     }
     fn [truncate, truncate64](path: *const c_char, length: i64) -> c_int |own| {
-        disk_named(path).map_or_else(own, |_| answer_int(NO_FILE))
+        let kept = |number: usize| connection::to(number).and_then(|connection| data::keep_length(connection, length));
+        disk_named(path).map_or_else(own, |number| answer_int(kept(number)))
     }
 }
 
@@ -84,8 +92,7 @@ calls! {
 const CREAT: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 /// A disk has its name for as long as the program runs.
 const BUSY: Result<c_int, Errno> = Err(Errno(libc::EBUSY));
-/// A disk has the length that it has.
-const NO_FILE: Result<c_int, Errno> = Err(Errno(libc::EINVAL));
+const NO_DIRECTORY: Result<c_int, Errno> = Err(Errno(libc::ENOTDIR));
 
 /// The number of the disk that a path names.
 #[inline]

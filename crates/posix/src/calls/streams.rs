@@ -158,6 +158,28 @@ unsafe fn reopened(number: usize, mode: *const c_char, of: *mut FILE) -> Result<
     }
 }
 
+/// As freopen(3), from a disk to another file. libc's takes no stream with functions of its own.
+///
+/// # Safety
+/// As that call's.
+unsafe fn moved(path: *const c_char, mode: *const c_char, of: *mut FILE) -> Result<*mut FILE, Errno> {
+    // SAFETY: the caller's.
+    let (descriptor, new) = unsafe { (libc::fileno(of), libc::fopen(path, mode)) };
+    let failure = Errno::last();
+    if let Some((place, _)) = standard(descriptor).filter(|_| !new.is_null()) {
+        // SAFETY: two descriptors of this process, and a pointer that libc has.
+        return unsafe {
+            libc::fflush(of);
+            libc::dup2(libc::fileno(new), descriptor);
+            libc::fclose(new);
+            Ok(*place)
+        };
+    }
+    // SAFETY: the caller has given the stream up.
+    unsafe { libc::fclose(of) };
+    if new.is_null() { Err(failure) } else { Ok(new) }
+}
+
 calls! {
     fn [fopen, fopen64](path: *const c_char, mode: *const c_char) -> *mut FILE |own| {
         disk_named(path).map_or_else(own, |number| {
@@ -168,7 +190,14 @@ calls! {
     }
     fn [freopen, freopen64](path: *const c_char, mode: *const c_char, of: *mut FILE) -> *mut FILE |own| {
         // SAFETY: the caller's.
-        disk_named(path).map_or_else(own, |number| answer_stream(unsafe { reopened(number, mode, of) }))
+        let is_on = table::find(unsafe { libc::fileno(of) }).map(|open| open.disk());
+        match if path.is_null() { is_on } else { disk_named(path) } {
+            // SAFETY: the caller's.
+            Some(number) => answer_stream(unsafe { reopened(number, mode, of) }),
+            // SAFETY: the caller's.
+            None if is_on.is_some() => answer_stream(unsafe { moved(path, mode, of) }),
+            None => own(),
+        }
     }
     fn [fdopen](descriptor: c_int, mode: *const c_char) -> *mut FILE |own| {
         // SAFETY: the caller's.
