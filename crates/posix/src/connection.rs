@@ -18,7 +18,7 @@ use libc::c_int;
 use std::error::Error;
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::path::PathBuf;
 use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     is_second: bool,
     pub(crate) geometry: Geometry,
     /// The file of its locks, if whoever serves it has made one.
-    pub(crate) locks: Option<File>,
+    pub(crate) locks: Option<ManuallyDrop<File>>,
     /// The name of the file of its descriptions' locks, if there may be one.
     pub(crate) description_locks: Option<PathBuf>,
     /// Whether the program has had some.
@@ -131,7 +131,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
 /// as threads that are not there might have been in the middle of anything.
 pub(crate) fn forget_all() {
     signals::forget_all();
-    locks::forget_inherited();
+    locks::forget_files();
     users::forget_all();
     for (connection, is_connecting) in CONNECTIONS.iter().zip(&IS_CONNECTING) {
         connection.store(null_mut(), Ordering::Release);
@@ -149,14 +149,13 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         Errno(libc::ENXIO)
     };
     let specification = named.disk.parse().map_err(|error| failed(&error))?;
-    let inherited = locks::inherited(number);
-    let has_locked = inherited.is_some();
-    let locks = inherited.or_else(|| locks_of(&named.disk));
+    let locks = locks::file(number);
+    let has_locked = locks.as_deref().is_some_and(locks::are_passed_on);
     // Who serves the disk for this program alone, and has made that file, does not come back.
     let reconnect = if locks.is_some() { Duration::ZERO } else { RECONNECT };
     let has_failed = HAS_FAILED.get(number).is_some_and(|failed| failed.load(Ordering::Relaxed));
     let busy = if has_failed { Duration::ZERO } else { SERVER_BUSY };
-    let shared = Shared::of(locks.as_ref());
+    let shared = Shared::of(locks.as_deref());
     let calls = shared.calls();
     let options =
         OpenOptions { ending: &signals::ending, reconnect, busy, is_guest: true, calls, ..OpenOptions::default() };
@@ -210,11 +209,6 @@ impl Access {
             _ => Ok(Self { opened: open_disk(specification, options)?, is_second }),
         }
     }
-}
-
-/// The file of a disk's locks, which has the page of its writers, too: if whoever serves it has made one.
-pub(crate) fn locks_of(disk: &str) -> Option<File> {
-    beside(disk, locks::ENDING).and_then(|path| File::options().read(true).write(true).open(path).ok())
 }
 
 /// Where it is to be said that this process transfers: if there are none but those who say it.

@@ -14,9 +14,10 @@ use crate::own;
 use crate::setup::{self, Inside};
 use libc::{c_int, flock};
 use rustix::fs::{Mode, OFlags, open, readlink};
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -24,9 +25,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 pub(crate) const ENDING: &str = ".lock";
 pub(crate) const OF_DESCRIPTIONS: &str = ".flock";
 
-/// The file of record locks that the program before this one has left, for each disk: its descriptor, from 1 on. It is
-/// in place of one that would be opened, as closing any of them gives the locks up.
-static INHERITED: [AtomicI32; NAMES_MAX] = [const { AtomicI32::new(0) }; NAMES_MAX];
+/// The file of each disk's record locks: its descriptor, from 1 on, which the program before this one may have left.
+/// It is open once and never closed, as closing any of them gives the process's locks up.
+static FILES: [AtomicI32; NAMES_MAX] = [const { AtomicI32::new(0) }; NAMES_MAX];
 
 const NONE: Errno = Errno(libc::ENOLCK);
 
@@ -73,7 +74,7 @@ impl Wanted {
 /// From now on, programs that are executed keep this process's record locks of a disk, as POSIX has it.
 pub(crate) fn pass_on(connection: &Connection) {
     if !connection.has_locked.swap(true, Ordering::Relaxed)
-        && let Some(file) = &connection.locks
+        && let Some(file) = connection.locks.as_deref()
     {
         // It cannot fail.
         let _ = fcntl_setfd(file, FdFlags::empty());
@@ -90,22 +91,39 @@ pub(crate) fn disk_of(descriptor: c_int) -> Option<usize> {
 
 /// Takes in a descriptor of a disk's record locks, which the program before this one had.
 pub(crate) fn adopt(disk: usize, descriptor: c_int) {
-    if let Some(place) = INHERITED.get(disk) {
+    if let Some(place) = FILES.get(disk) {
         place.store(descriptor + 1, Ordering::Release);
         own::adopt(descriptor);
     }
 }
 
-/// The file of a disk's record locks, if the program before this one had some. It is asked for once.
-pub(crate) fn inherited(disk: usize) -> Option<File> {
-    let descriptor = INHERITED.get(disk)?.swap(0, Ordering::AcqRel) - 1;
-    // SAFETY: it is this library's own, and nobody else asks for it.
-    (descriptor >= 0).then(|| unsafe { File::from_raw_fd(descriptor) })
+/// The file of a disk's record locks, if whoever serves the disk has made one. Where the process has had none yet, its
+/// descriptor is one that [`own::make`] has to make.
+pub(crate) fn file(disk: usize) -> Option<ManuallyDrop<File>> {
+    let place = FILES.get(disk)?;
+    if place.load(Ordering::Acquire) == 0 {
+        let opened = open_file(&setup::disk(disk)?.disk)?.into_raw_fd();
+        // Another thread may have been sooner: this one stays open, too.
+        let _ = place.compare_exchange(0, opened + 1, Ordering::AcqRel, Ordering::Acquire);
+    }
+    let descriptor = place.load(Ordering::Acquire) - 1;
+    // SAFETY: it stays open for as long as it is there.
+    (descriptor >= 0).then(|| ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) }))
+}
+
+/// The same of a disk that no name leads to, of which this process has no locks.
+pub(crate) fn open_file(disk: &str) -> Option<File> {
+    beside(disk, ENDING).and_then(|path| File::options().read(true).write(true).open(path).ok())
+}
+
+/// Whether programs that are executed keep a file of record locks: then this process, or the program before, has some.
+pub(crate) fn are_passed_on(file: &File) -> bool {
+    fcntl_getfd(file).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
 }
 
 /// In a child: its parent's locks are not its own.
-pub(crate) fn forget_inherited() {
-    INHERITED.iter().for_each(|place| place.store(0, Ordering::Release));
+pub(crate) fn forget_files() {
+    FILES.iter().for_each(|place| place.store(0, Ordering::Release));
 }
 
 /// As flock(2), on the file of a description's own locks; may wait likewise.
@@ -134,8 +152,8 @@ pub(crate) fn open_for(connection: &Connection, description: &Description) {
 pub(crate) fn release(disk: usize) {
     let has_locked = |connection: &&Connection| connection.has_locked.load(Ordering::Relaxed);
     let connection = connection::there(disk).filter(has_locked);
-    let own = connection.and_then(|connection| connection.locks.as_ref()).map(AsRawFd::as_raw_fd);
-    let inherited = || INHERITED.get(disk).map(|place| place.load(Ordering::Acquire) - 1).filter(|&file| file >= 0);
+    let own = connection.and_then(|connection| connection.locks.as_ref()).map(|file| file.as_raw_fd());
+    let inherited = || FILES.get(disk).map(|place| place.load(Ordering::Acquire) - 1).filter(|&file| file >= 0);
     let Some(file) = own.or_else(inherited) else { return };
     // SAFETY: all of it is numbers.
     let mut all: flock = unsafe { std::mem::zeroed() };

@@ -1,12 +1,13 @@
 //! Requests of programs that know of queues: many at once, in memory that whoever serves the disk maps. Nothing is
 //! copied, and nothing is allocated once a queue is open.
 
-use crate::connection::{Access, locks_of, users_of, without_signals};
+use crate::connection::{Access, users_of, without_signals};
 use crate::errno::Errno;
-use crate::setup::Inside;
+use crate::setup::{self, Inside};
 use crate::transfer::is_lost;
 use crate::users::Users;
 use crate::writers::{Change, Shared, Writers};
+use crate::{locks, own};
 use blockyard_block::limits::REQUEST_BYTES_MAX;
 use blockyard_block::specification::DiskSpecification;
 use blockyard_block::{Completion, Geometry, MemoryMap, Operation, Queue, Request, Segment, explain};
@@ -38,8 +39,10 @@ impl QueuedDisk {
         let specification: DiskSpecification =
             disk.parse().map_err(|error| Refusal { errno: Errno(libc::EINVAL), reason: explain(&error) })?;
         let _inside = Inside::enter();
-        let locks = locks_of(disk);
-        let shared = Shared::of(locks.as_ref());
+        let number = setup::disks().position(|named| named.disk == disk);
+        let of_a_name = number.and_then(|number| own::make(|| locks::file(number)));
+        let unnamed = if number.is_none() { locks::open_file(disk) } else { None };
+        let shared = Shared::of(of_a_name.as_deref().or(unnamed.as_ref()));
         let calls = shared.calls();
         let options = OpenOptions { read_only, is_guest: true, calls, ..OpenOptions::default() };
         let Access { opened, .. } = without_signals(|| Access::to(disk, &specification, &options))

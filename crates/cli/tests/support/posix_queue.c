@@ -60,6 +60,28 @@ static int read_only(const char *named)
 	return 0;
 }
 
+/* Whether another process is kept from a lock that this one has of a disk by its name, whatever handles of it are opened
+ * and closed before and after. */
+static int locks(const char *named)
+{
+	for (int round = 0; round < 2; round++) {
+		struct blockyard_disk *before = round ? blockyard_disk_open(named, O_RDWR, NULL, 0) : NULL;
+		int file = open(named, O_RDWR), status;
+		CHECK(file >= 0 && !fcntl(file, F_SETLK, &(struct flock){ .l_type = F_WRLCK, .l_len = 512 }));
+		struct blockyard_disk *after = blockyard_disk_open(named, O_RDWR, NULL, 0);
+		CHECK(after);
+		blockyard_disk_close(before);
+		blockyard_disk_close(after);
+		pid_t other = fork();
+		if (!other) {
+			file = open(named, O_RDWR);
+			_exit(file < 0 || fcntl(file, F_SETLK, &(struct flock){ .l_type = F_WRLCK, .l_len = 512 }) != -1 || errno != EAGAIN);
+		}
+		CHECK(waitpid(other, &status, 0) == other && status == 0 && close(file) == 0);
+	}
+	return 0;
+}
+
 /* Whatever may be asked for and what may not, while as many requests are taken as there is room for. */
 static int many(struct blockyard_queue *queue, const char *expected)
 {
@@ -132,6 +154,9 @@ int main(int count, char **words)
 	char *expected = malloc(bytes);
 	int file = open(words[3], O_RDONLY), line, status;
 	CHECK(count == 4 && file >= 0 && read(file, expected, bytes) == bytes);
+	/* `attach` keeps locks. */
+	if (getenv("BLOCKYARD_ATTACH") && (line = locks(words[1])))
+		return line;
 	if ((line = wrong(words[1])) || (line = read_only(words[1])))
 		return line;
 	struct blockyard_disk *disk = blockyard_disk_open(words[1], O_RDWR, NULL, 0);
