@@ -7,6 +7,7 @@
 
 mod directory;
 mod program;
+mod server_counts;
 mod sessions;
 mod users;
 
@@ -83,6 +84,8 @@ pub struct AttachOptions {
     /// POSIX AIO requests that each process may have under way on each: from 1 to [`REQUESTS_MAX`], which is what is
     /// taken where nothing is said.
     pub aio_max: Option<u32>,
+    /// Whether [statistics](Attachment::statistics) are wanted of servers that will have gone.
+    pub counts: bool,
 }
 
 /// A name that no disk can have.
@@ -162,7 +165,13 @@ impl Attachment {
             let listener = |socket: &Path| UnixListener::bind(socket).context("making a socket");
             let users = is_alone.then(|| listener(&socket.with_extension("users"))).transpose()?;
             let door = elsewhere.is_some().then(|| listener(&socket.with_extension("door"))).transpose()?;
-            let listeners = Listeners { sessions: listener(&socket)?, door, users, is_over: Arc::clone(&is_over) };
+            let listeners = Listeners {
+                sessions: listener(&socket)?,
+                door,
+                users,
+                is_over: Arc::clone(&is_over),
+                counts: options.counts && elsewhere.is_some(),
+            };
             // What programs lock of the disk, they lock there (crates/posix/src/locks.rs), and count there who changes
             // it (crates/posix/src/writers.rs).
             File::create_new(socket.with_extension("flock")).context("making a file")?;

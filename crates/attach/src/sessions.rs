@@ -1,13 +1,14 @@
 //! The sessions of a disk that processes have, and what they share beside it.
 
 use crate::UntoldFailure;
+use crate::server_counts::ServerCounts;
 use blockyard_session::client::SessionDisk;
-use blockyard_session::server::{SessionGroup, SessionStatistics};
+use blockyard_session::server::{QueueCounts, SessionGroup, SessionStatistics};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A page of a disk, its first bytes, if nobody else changes it and otherwise, and where its numbers are: changes begun
 /// and ended, whether several processes use it, failed writes of which they were told, and system calls
@@ -35,6 +36,8 @@ pub(crate) struct Sessions {
     pub(crate) is_elsewhere: bool,
     /// That, if it takes further connections.
     server: Option<Arc<SessionDisk>>,
+    /// What its servers have done.
+    counts: Mutex<ServerCounts>,
 }
 
 /// What the processes of a disk share.
@@ -88,7 +91,8 @@ impl Sessions {
         is_elsewhere: bool,
         server: Option<Arc<SessionDisk>>,
     ) -> Self {
-        Self { name, here: SessionGroup::default(), page, is_alone, is_elsewhere, server }
+        let (here, counts) = (SessionGroup::default(), Mutex::default());
+        Self { name, here, page, is_alone, is_elsewhere, server, counts }
     }
 
     /// What its processes share, if nobody else changes it and all of them are served here: only then is it known when
@@ -113,10 +117,14 @@ impl Sessions {
     /// What its processes have had of it so far.
     pub(crate) fn statistics(&self) -> SessionStatistics {
         let mut all = self.here.statistics();
-        // One that does not answer has told those who waited for it.
-        let elsewhere = self.server.as_ref().and_then(|server| server.further_counts().ok());
-        all.counts = all.counts + elsewhere.unwrap_or_default();
+        all.counts = all.counts + self.counts_elsewhere();
         all
+    }
+
+    /// What its own servers have done for its processes so far, as they say.
+    pub(crate) fn counts_elsewhere(&self) -> QueueCounts {
+        let ask = |server| self.counts.lock().unwrap_or_else(PoisonError::into_inner).ask(server);
+        self.server.as_deref().map(ask).unwrap_or_default()
     }
 
     pub(crate) fn untold_failure(&self) -> Option<UntoldFailure> {

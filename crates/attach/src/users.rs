@@ -6,16 +6,17 @@
 //! and all is done that was not waited for.
 
 use crate::Sessions;
-use blockyard_block::EventFd;
+use crate::server_counts::INTERVAL;
+use blockyard_block::{EventFd, wait_ready};
 use blockyard_session::server::Session;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 /// What is said, and answered.
 const ENTER: u8 = b'+';
@@ -40,18 +41,24 @@ pub(crate) struct Listeners {
     pub(crate) users: Option<UnixListener>,
     /// Nobody is let in any more, from when it is readable.
     pub(crate) is_over: Arc<EventFd>,
+    /// Whether a server of the disk's own is asked now and then what it has done.
+    pub(crate) counts: bool,
 }
 
 impl Listeners {
     /// Lets processes in, and hears them, until it is over: `serve` gives one a session. A process has its session
     /// before it is a user, and so it is known here.
     pub(crate) fn listen(&self, sessions: &Sessions, serve: impl Fn(UnixStream) -> Option<Session>) {
-        let mut users: Vec<User> = Vec::new();
+        let (mut users, mut asked) = (Vec::new(), Instant::now());
         loop {
             let Ok(Ready { is_over, session, door, user, heard }) = self.wait(&users) else {
                 thread::sleep(PAUSE);
                 continue;
             };
+            if self.counts && (door || asked.elapsed() >= INTERVAL) {
+                sessions.counts_elsewhere();
+                asked = Instant::now();
+            }
             if is_over {
                 return;
             }
@@ -75,14 +82,14 @@ impl Listeners {
     }
 
     /// Waits until somebody comes or says something.
-    fn wait(&self, users: &[User]) -> Result<Ready, Errno> {
+    fn wait(&self, users: &[User]) -> io::Result<Ready> {
         let readable = |file| PollFd::from_borrowed_fd(file, PollFlags::IN);
         let listeners = [Some(&self.sessions), self.door.as_ref(), self.users.as_ref()].into_iter().flatten();
         let listeners = listeners.map(UnixListener::as_fd);
         let streams = users.iter().map(|user| user.stream.as_fd());
         let is_over = [self.is_over.as_fd()].into_iter();
         let mut all: Vec<_> = is_over.chain(listeners).chain(streams).map(readable).collect();
-        poll(&mut all, None)?;
+        wait_ready(&mut all, self.counts.then_some(INTERVAL))?;
         let mut ready = all.iter().map(|one| !one.revents().is_empty());
         let mut is_next = || ready.next().unwrap_or(false);
         let (is_over, session) = (is_next(), is_next());

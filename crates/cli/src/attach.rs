@@ -130,7 +130,7 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     // There may be more processes than this one may have descriptors for; theirs are not its matter.
     let limit = getrlimit(Resource::Nofile);
     raise_descriptor_limit();
-    let attachment = Attachment::new(attached, AttachOptions { looks, aio_max: args.aio_max })?;
+    let attachment = Attachment::new(attached, AttachOptions { looks, aio_max: args.aio_max, counts: args.stats })?;
     let signals = Signals::new(heeded()).context("catching signals")?;
     let environment = attachment.environment().iter().map(|(name, value)| (name, value));
     setrlimit(Resource::Nofile, limit).context("lowering the limit of descriptors")?;

@@ -2,7 +2,7 @@
 
 use crate::server::Server;
 use crate::support::{Yard, blockyard, finish, run, wait_until};
-use crate::{BYTES, NAME, on_disk};
+use crate::{BYTES, NAME, on_disk, piped};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::Path;
@@ -197,6 +197,36 @@ for _ in range(3):
     assert!(outcome.stderr.contains(expected) && outcome.stderr.contains(", 0 errors"), "{outcome:#?}");
     let count = |what| count(&outcome.stderr, what);
     assert!(count("doorbells") > 0 && count("system calls") >= count("doorbells"), "{outcome:#?}");
+    server.stop();
+}
+
+/// A server has said what it has done before it lets another process in.
+#[test]
+fn what_servers_have_done_that_are_gone_is_counted() {
+    let yard = Yard::new();
+    let (image, socket, ready) = (yard.random("disk.img", BYTES, 8), yard.path("socket"), yard.path("ready"));
+    let server = serve(&image, &socket, &[]);
+    let program = "import os, sys, time
+disk = os.open('/disk', os.O_RDONLY)
+def read(count):
+    for n in range(count): os.pread(disk, 4096, n * 7 % 10 * 8192)
+read(10)
+if os.fork() == 0:
+    read(1)
+    os._exit(0)
+assert os.wait()[1] == 0
+open(sys.argv[1], 'w')
+while not os.path.exists(sys.argv[1] + '.other'): time.sleep(0.01)
+read(5)";
+    let words = [PYTHON[0].as_ref(), PYTHON[1].as_ref(), program.as_ref(), ready.as_os_str()];
+    let child = piped(&mut counted(&session(&socket), words)).spawn().unwrap();
+    wait_until("the program has read", || ready.exists());
+    server.kill();
+    let server = serve(&image, &socket, &[]);
+    fs::write(yard.path("ready.other"), "").unwrap();
+    let outcome = finish(child).succeeded();
+    // The child's may be one that it did not say any more.
+    assert!((15..=16).contains(&count(&outcome.stderr, "reads (")), "{outcome:#?}");
     server.stop();
 }
 
