@@ -18,6 +18,7 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("has a snapshot", "two snapshots of one name cannot be told apart"),
     ("its refcounts of", "refused before anything is changed; QEMU fails, too, and may leave leaks"),
     ("has clusters that are compressed by zstd", "amend to version 2; QEMU's does not look into snapshots"),
+    ("which has no lazy refcounts", "amend to version 2 with lazy refcounts: QEMU makes one without, if it had them"),
     ("has bitmaps, which version 2", "amend would lose them, as QEMU's does"),
     ("has its data in another file", "a snapshot cannot keep what another file holds; QEMU refuses it, too"),
 ];
