@@ -53,7 +53,8 @@ pub use file_format::FileFormat;
 pub(crate) use fold::fold;
 pub use image_chain::{ChainImage, image_chain};
 pub use luks::{
-    ChainKeys, KeyFile, KeyFileError, LuksDisk, LuksHeader, LuksOptions, LuksSlot, LuksSlotChange, NewLuks,
+    ChainKeys, KeyFile, KeyFileError, LineEnd, LuksDisk, LuksHeader, LuksOptions, LuksSlot, LuksSlotChange, NewLuks,
+    SecretBytes, read_key_file,
 };
 pub use ova::{Digest as OvaDigest, Ova, OvaDisk};
 pub use preallocation::Preallocation;

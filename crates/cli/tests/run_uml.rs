@@ -5,8 +5,9 @@ mod support;
 use blockyard_linux_guest::{debian_root, make_root, write_initramfs};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -430,6 +431,7 @@ fn a_root_in_an_encrypted_volume_group_opens_with_its_key() {
     tool("tar", &["-C".as_ref(), &root, "-cf".as_ref(), &archive, ".".as_ref()]);
     let (key, words) = (yard.path("key"), yard.path("script"));
     fs::write(&key, "a pass phrase\n").unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
     image(&["create", "--table", "gpt", "--part", "rest,type=luks"], &[&disk, "96M".as_ref()]);
     let lines = format!(
         "luks-format /dev/sda1 0 keyfile:{key} itertime:10\ncryptsetup-open /dev/sda1 crypt keyfile:{key}\n\

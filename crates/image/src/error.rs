@@ -7,7 +7,9 @@ use blockyard_block::comparison::ComparisonError;
 use blockyard_block::conversion::ConversionError;
 use blockyard_block::partition_table::NewTableError;
 use blockyard_block::specification::OpenError;
-use blockyard_block::{FileDiskError, ImageError, NamedFileError, ReplacementError, RequestError, explain, printable};
+use blockyard_block::{
+    FileDiskError, ImageError, KeyFileError, NamedFileError, ReplacementError, RequestError, explain, printable,
+};
 use std::io;
 use std::path::Path;
 
@@ -60,6 +62,9 @@ pub enum Error {
     /// A small file of the host's that was to be read.
     #[error(transparent)]
     NamedFile(#[from] NamedFileError),
+    /// A key file of the host's.
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
     /// An image's file, or one that it refers to.
     #[error(transparent)]
     Image(#[from] ImageError),

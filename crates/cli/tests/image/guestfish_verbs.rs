@@ -1,7 +1,7 @@
 //! The shell's verbs with guestfish's names, each on a real image and judged by somebody else's tool where there is
 //! one.
 
-use crate::rig::{Rig, failure, tool};
+use crate::rig::{Rig, failure, key_file, tool};
 use crate::shell::{good, script};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -214,7 +214,7 @@ fn signatures_are_wiped_by_wipefs() {
 fn keys_are_added_and_what_lies_in_encrypted_volume_groups_is_listed() {
     let rig = Rig::empty(8);
     for (name, key) in [("key", "hush"), ("new", "two\nlines"), ("wrong", "no")] {
-        fs::write(rig.path(name), key).unwrap();
+        key_file(&rig.path(name), key);
     }
     File::create(rig.path("luks.img")).unwrap().set_len(64 << 20).unwrap();
     good(

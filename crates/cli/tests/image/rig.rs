@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
@@ -124,6 +126,12 @@ pub(crate) fn tar_entry(kind: u8, name: &str, content: &[u8], fields: &[(usize, 
     let mut bytes = [&header[..], content].concat();
     bytes.resize(bytes.len().next_multiple_of(512), 0);
     bytes
+}
+
+/// A key file at `path`, for nobody else.
+pub(crate) fn key_file(path: &Path, content: &str) {
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path).unwrap();
+    file.write_all(content.as_bytes()).unwrap();
 }
 
 /// Bytes that no compression or zero detection makes less, the same every time.

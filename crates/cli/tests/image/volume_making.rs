@@ -1,10 +1,11 @@
 //! Logical volumes, arrays and encrypted volumes that scripts make: everybody's tools find them as they were made.
 
-use crate::rig::{Rig, is_in_lab, tool};
+use crate::rig::{Rig, is_in_lab, key_file, tool};
 use crate::shell::{Terminal, good, script};
 use crate::workshop::{Workshop, disk};
 use blockyard_appliance::tools::{E2FSCK, LVM, MDADM};
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 /// A directory with disks of so many megabytes: 0.img, 1.img and so on.
 fn disks(megabytes: &[u64]) -> Rig {
@@ -77,8 +78,10 @@ fn a_script_makes_an_array() {
 #[test]
 fn an_encrypted_volume_is_made_with_a_passphrase_that_is_typed() {
     let rig = disks(&[40, 8]);
-    fs::write(rig.path("key"), "hush\n").unwrap();
-    fs::write(rig.path("wrong"), "rush\n").unwrap();
+    key_file(&rig.path("key"), "hush\n");
+    key_file(&rig.path("wrong"), "rush\n");
+    fs::write(rig.path("shared"), "hush\n").unwrap();
+    fs::set_permissions(rig.path("shared"), Permissions::from_mode(0o644)).unwrap();
     let mut terminal = Terminal::open(&rig, &["-a", "0.img"]);
     terminal.wait_for("blockyard> ");
     for (again, ends) in [("rush", "not the same"), ("hush", "\x1b[?2004h")] {
@@ -107,6 +110,7 @@ fn an_encrypted_volume_is_made_with_a_passphrase_that_is_typed() {
     assert_eq!(image(&rig, &["cat", "0.img", "--key-file", "key", "/f"]), "content");
     for (line, problem) in [
         ("cryptsetup-open /dev/sda x keyfile:wrong", "the key does not open it"),
+        ("cryptsetup-open /dev/sda x keyfile:shared", "is for other users, too (its mode is 0644)"),
         ("cryptsetup-open /dev/sdb x keyfile:key", "is not encrypted"),
         ("cryptsetup-open /dev/sda ../x keyfile:key", "is no name"),
     ] {

@@ -1,6 +1,6 @@
 //! Logical volumes, arrays and encrypted volumes, made by the tools that everybody makes them with.
 
-use crate::rig::{failure, noise, tool};
+use crate::rig::{failure, key_file, noise, tool};
 use crate::workshop::{Workshop, disk};
 use blockyard_appliance::tools::{CRYPTSETUP, E2FSCK, MDADM, MKE2FS};
 use std::fs;
@@ -203,8 +203,8 @@ fn encrypted() -> Disks {
     workshop.run(&MKE2FS, &["-q", "-t", "ext4", "/dev/crypt/root"]);
     workshop.lvm(&["vgchange", "-an", "crypt"]);
     workshop.run(&CRYPTSETUP, &["close", "--disable-locks", "made"]);
-    fs::write(disks.path("key"), "hush\n").unwrap();
-    fs::write(disks.path("wrong"), "rush\n").unwrap();
+    key_file(&disks.path("key"), "hush\n");
+    key_file(&disks.path("wrong"), "rush\n");
     disks
 }
 

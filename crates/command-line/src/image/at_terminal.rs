@@ -10,6 +10,9 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use std::fs::File;
 use std::io::{self, Read, Write};
 
+/// What is kept of a line: not a byte is left elsewhere when a buffer grows.
+const PASSPHRASE_BYTES_MAX: usize = 512;
+
 /// Sentences go to stderr, passphrases come from the terminal, and signals end what is done.
 pub struct AtTerminal {
     /// What ends it.
@@ -85,13 +88,13 @@ impl AtTerminal {
         drop(silence);
         // The end of the line that nobody saw.
         let _ = (&terminal).write_all(b"\n");
-        answer.map(|bytes| Some(Key::new(bytes)))
+        Ok(Some(Key::typed(answer?)?))
     }
 
     /// A line.
     fn answer(&self, mut terminal: &File, question: &str) -> Result<Vec<u8>> {
         terminal.write_all(question.as_bytes()).context("asking for a passphrase")?;
-        let mut line = Vec::new();
+        let mut line = Vec::with_capacity(PASSPHRASE_BYTES_MAX);
         let tick = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         loop {
             if let Some(signal) = self.signals.name() {
@@ -102,9 +105,9 @@ impl AtTerminal {
             }
             let mut byte = [0];
             match terminal.read(&mut byte) {
-                Ok(1) if byte[0] != b'\n' && line.len() < 512 => line.push(byte[0]),
+                Ok(1) if byte[0] != b'\n' && line.len() < PASSPHRASE_BYTES_MAX => line.push(byte[0]),
                 Ok(1) if byte[0] == b'\n' => return Ok(line),
-                Ok(1) => bail!("a passphrase has at most 512 letters"),
+                Ok(1) => bail!("a passphrase has at most {PASSPHRASE_BYTES_MAX} letters"),
                 Ok(_) => bail!("nobody gave a passphrase"),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(anyhow!(error).context("reading a passphrase")),

@@ -1,40 +1,38 @@
 //! Keys of encrypted volumes. They are in no argument, message or log.
 
 use crate::error::{Error, Result};
-use blockyard_block::{Remedy, read_named};
+use blockyard_block::{LineEnd, Remedy, SecretBytes, read_key_file};
 use blockyard_protocol::appliance::Volume;
 use blockyard_protocol::volume_name::kernel_name;
 use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Arc;
 use std::{fmt, fs};
 
 /// Longest key: it goes to the appliance in one message.
-const KEY_BYTES_MAX: u64 = 32 << 10;
+const KEY_BYTES_MAX: usize = 32 << 10;
 
 /// A key.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Key(Vec<u8>);
+#[derive(Clone)]
+pub struct Key(Arc<SecretBytes>);
 
 impl Key {
-    /// These bytes.
-    pub fn new(bytes: Vec<u8>) -> Self {
-        keep_out_of_cores();
-        Self(bytes)
-    }
-
-    /// A file's content; of a single line of text, without the line's end.
+    /// What was typed.
     ///
     /// # Errors
-    /// When it cannot be read, or is too long.
+    /// When there is no memory.
+    pub fn typed(bytes: Vec<u8>) -> Result<Self> {
+        keep_out_of_cores();
+        Ok(Self(Arc::new(SecretBytes::taking(bytes)?)))
+    }
+
+    /// What is in a key file ([`read_key_file`]); of a single line of text, without the line's end.
+    ///
+    /// # Errors
+    /// When it cannot be read, is for other users, too, or is too long.
     pub fn read(path: &Path) -> Result<Self> {
         keep_out_of_cores();
-        let mut bytes = read_named(path, "the key file", KEY_BYTES_MAX)?;
-        let is_line =
-            bytes.ends_with(b"\n") && !bytes[..bytes.len() - 1].contains(&b'\n') && std::str::from_utf8(&bytes).is_ok();
-        if is_line {
-            bytes.pop();
-        }
-        Ok(Self(bytes))
+        Ok(Self(Arc::new(read_key_file(path, KEY_BYTES_MAX, LineEnd::IsLeftOut)?)))
     }
 
     /// What it is.
@@ -132,6 +130,8 @@ fn is_called(volume: &Volume, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_key_is_for_a_volume_by_any_of_its_names() {
@@ -152,25 +152,26 @@ mod tests {
         }
         let said = selected("sda3:key:hush").unwrap_err().to_string();
         assert!(!said.contains("hush"), "{said}");
-        assert_eq!(format!("{:?}", Key(b"hush".to_vec())), "Key(secret)");
+        assert_eq!(format!("{:?}", Key::typed(b"hush".to_vec()).unwrap()), "Key(secret)");
     }
 
     #[test]
     fn a_process_that_has_a_key_has_no_memory_in_its_core() {
         fs::write("/proc/self/coredump_filter", "33").unwrap();
-        let _key = Key::new(b"hush".to_vec());
+        let _key = Key::typed(b"hush".to_vec());
         assert_eq!(fs::read_to_string("/proc/self/coredump_filter").unwrap().trim(), "00000000");
     }
 
     #[test]
-    fn the_end_of_a_line_belongs_to_no_passphrase() {
+    fn a_key_file_is_for_nobody_else_and_ends_with_its_line() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
-        for (content, wanted) in [("word\n", &b"word"[..]), ("word", b"word"), ("two\nlines\n", b"two\nlines\n")] {
-            std::fs::write(&path, content).unwrap();
-            assert_eq!(Key::read(&path).unwrap().bytes(), wanted);
-        }
-        std::fs::write(&path, vec![0; KEY_BYTES_MAX as usize + 1]).unwrap();
+        fs::write(&path, "word\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        assert!(Key::read(&path).unwrap_err().to_string().contains("chmod 600"));
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(Key::read(&path).unwrap().bytes(), b"word");
+        fs::write(&path, vec![0; KEY_BYTES_MAX + 1]).unwrap();
         assert!(Key::read(&path).unwrap_err().to_string().contains("more than 32K bytes"));
     }
 }

@@ -156,7 +156,7 @@ fn new_key(image: &OpenImage, device: &str) -> Result<Key> {
         key.context("give the key with keyfile:FILE, or a terminal to type it at")
     };
     let key = ask(format!("New passphrase for {}: ", printable(device)))?;
-    if key != ask("The same again: ".to_owned())? {
+    if key.bytes() != ask("The same again: ".to_owned())?.bytes() {
         bail!("they are not the same");
     }
     Ok(key)

@@ -1,4 +1,4 @@
-//! Files with passphrases.
+//! Files with passphrases: which may be one, how they are read, and what the end of a line in one is.
 
 use super::secret::SecretBytes;
 use crate::named_file::opened_at;
@@ -19,10 +19,18 @@ const BYTES_USUAL: usize = 4096;
 
 const WHAT: &str = "the key file";
 
-/// A file that has a passphrase in it: all of its bytes, with the end of a line where it has one, as QEMU takes them.
+/// What the end of a line is in a key file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineEnd {
+    /// A byte of the passphrase, as QEMU and cryptsetup take it.
+    Counts,
+    /// Nothing where the file is one line of text, as guestfish takes it: an editor or a shell put it there.
+    IsLeftOut,
+}
+
+/// A file that has a passphrase in it: all of its bytes ([`LineEnd::Counts`]).
 ///
-/// It is read once, when it is first needed, and by who has a clone, too. It belongs to this user or to root, and
-/// nobody else may read it. A pipe without a name, as `/dev/fd/3` may be, is a file too.
+/// It is read once, by [`read_key_file`], when it is first needed, and by who has a clone, too.
 #[derive(Clone, Debug)]
 pub struct KeyFile {
     path: PathBuf,
@@ -63,36 +71,8 @@ impl KeyFile {
         }
         // Of what the kernel refuses here, nothing becomes worse.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-        let unreadable = |source| NamedFileError::Unreadable { what: WHAT, path: self.path.clone(), source };
-        let file = opened_at(&self.path, WHAT, true, |flags| open(&self.path, flags, Mode::empty()))?;
-        self.judge(&file)?;
-        let passphrase = read(file).map_err(unreadable)?;
-        let too_long = NamedFileError::TooLong { what: WHAT, path: self.path.clone(), bytes_max: BYTES_MAX as u64 };
-        let passphrase = passphrase.ok_or(too_long)?;
-        if passphrase.is_empty() {
-            let problem = "is empty: write the passphrase to it, without a line end behind it".to_owned();
-            return Err(KeyFileError::NotSecret { path: self.path.clone(), problem });
-        }
+        let passphrase = read_key_file(&self.path, BYTES_MAX, LineEnd::Counts)?;
         Ok(self.passphrase.get_or_init(|| passphrase))
-    }
-
-    fn judge(&self, file: &File) -> Result<(), KeyFileError> {
-        let unreadable = |source| NamedFileError::Unreadable { what: WHAT, path: self.path.clone(), source };
-        let metadata = file.metadata().map_err(unreadable)?;
-        let not_secret = |problem: String| KeyFileError::NotSecret { path: self.path.clone(), problem };
-        let (owner, own) = (metadata.uid(), geteuid().as_raw());
-        if owner != own && owner != 0 {
-            let problem = format!("belongs to user {owner}, who can change and read it: it has to be yours, or root's");
-            return Err(not_secret(problem));
-        }
-        let mode = metadata.mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            let word = crate::shell_word(&self.path.to_string_lossy());
-            return Err(not_secret(format!(
-                "is for other users, too (its mode is {mode:04o}): take that from them with chmod 600 {word}"
-            )));
-        }
-        Ok(())
     }
 }
 
@@ -104,8 +84,57 @@ impl PartialEq for KeyFile {
 
 impl Eq for KeyFile {}
 
-/// All of a file, or `None` if that is too long. What is read is nowhere else.
-fn read(mut file: File) -> io::Result<Option<SecretBytes>> {
+/// The passphrase in the file at `path`, of at most so many bytes. The process has it nowhere else.
+///
+/// The file belongs to this user or to root, and nobody else may read or write it: of what was opened the kernel says
+/// so. A pipe without a name, as `/dev/fd/3` may be, is a file too.
+///
+/// # Errors
+/// When it cannot be read, is for others, too, is too long, or empty.
+pub fn read_key_file(path: &Path, bytes_max: usize, line_end: LineEnd) -> Result<SecretBytes, KeyFileError> {
+    let unreadable = |source| NamedFileError::Unreadable { what: WHAT, path: path.to_owned(), source };
+    let file = opened_at(path, WHAT, true, |flags| open(path, flags, Mode::empty()))?;
+    judge(&file, path)?;
+    let bytes = read(file, bytes_max).map_err(unreadable)?;
+    let too_long = NamedFileError::TooLong { what: WHAT, path: path.to_owned(), bytes_max: bytes_max as u64 };
+    let bytes = bytes.ok_or(too_long)?;
+    let line = bytes.split_last().filter(|(last, line)| {
+        let is_text = !line.contains(&b'\n') && std::str::from_utf8(line).is_ok();
+        line_end == LineEnd::IsLeftOut && **last == b'\n' && is_text
+    });
+    let length = line.map_or(bytes.len(), |(_, line)| line.len());
+    if length == 0 {
+        let problem = match line_end {
+            LineEnd::Counts => "is empty: write the passphrase to it, without a line end behind it",
+            LineEnd::IsLeftOut => "is empty: write the passphrase to it",
+        };
+        return Err(KeyFileError::NotSecret { path: path.to_owned(), problem: problem.to_owned() });
+    }
+    bytes.shortened(length).map_err(|source| unreadable(source).into())
+}
+
+/// Whether what was opened at `path` is for nobody else.
+fn judge(file: &File, path: &Path) -> Result<(), KeyFileError> {
+    let unreadable = |source| NamedFileError::Unreadable { what: WHAT, path: path.to_owned(), source };
+    let metadata = file.metadata().map_err(unreadable)?;
+    let not_secret = |problem: String| KeyFileError::NotSecret { path: path.to_owned(), problem };
+    let (owner, own) = (metadata.uid(), geteuid().as_raw());
+    if owner != own && owner != 0 {
+        let problem = format!("belongs to user {owner}, who can change and read it: it has to be yours, or root's");
+        return Err(not_secret(problem));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        let word = crate::shell_word(&path.to_string_lossy());
+        return Err(not_secret(format!(
+            "is for other users, too (its mode is {mode:04o}): take that from them with chmod 600 {word}"
+        )));
+    }
+    Ok(())
+}
+
+/// All of a file, or `None` if that is more than `bytes_max`. What is read is nowhere else.
+fn read(mut file: File, bytes_max: usize) -> io::Result<Option<SecretBytes>> {
     let mut bytes = SecretBytes::zeroed(BYTES_USUAL)?;
     let mut length = 0;
     loop {
@@ -118,7 +147,7 @@ fn read(mut file: File) -> io::Result<Option<SecretBytes>> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if length > BYTES_MAX {
+        if length > bytes_max {
             return Ok(None);
         }
     }
@@ -154,6 +183,24 @@ mod tests {
         assert!(long.passphrase().unwrap_err().to_string().contains("more than 8M bytes"));
         let empty = KeyFile::new(file(directory.path(), b"", 0o600));
         assert!(empty.passphrase().unwrap_err().to_string().contains("is empty"));
+    }
+
+    #[test]
+    fn the_end_of_a_line_is_what_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let read = |bytes: &[u8], line_end| read_key_file(&file(directory.path(), bytes, 0o600), 16, line_end);
+        for (bytes, line) in [
+            (&b"word\n"[..], &b"word"[..]),
+            (b"word", b"word"),
+            (b"word\n\n", b"word\n\n"),
+            (b"two\nlines\n", b"two\nlines\n"),
+            (b"\xff\n", b"\xff\n"),
+        ] {
+            assert_eq!(&*read(bytes, LineEnd::IsLeftOut).unwrap(), line);
+            assert_eq!(&*read(bytes, LineEnd::Counts).unwrap(), bytes);
+        }
+        assert!(read(b"\n", LineEnd::IsLeftOut).unwrap_err().to_string().contains("is empty"));
+        assert!(read(&[b'x'; 17], LineEnd::IsLeftOut).unwrap_err().to_string().contains("more than 16 bytes"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use zeroize::Zeroize;
 
 /// Bytes in pages of their own. As many as a process may lock (RLIMIT_MEMLOCK) are not swapped out; more would still
 /// be in no core.
-pub(super) struct SecretBytes {
+pub struct SecretBytes {
     pages: NonNull<u8>,
     length: usize,
 }
@@ -39,6 +39,16 @@ impl SecretBytes {
         let mut secret = Self::zeroed(length.max(bytes.len()))?;
         secret[..bytes.len()].copy_from_slice(bytes);
         Ok(secret)
+    }
+
+    /// The same bytes, and none in `bytes` any more.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn taking(mut bytes: Vec<u8>) -> io::Result<Self> {
+        let secret = Self::with(&bytes, 0);
+        bytes.zeroize();
+        secret
     }
 
     /// Without what is behind so many.
