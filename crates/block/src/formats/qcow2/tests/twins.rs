@@ -131,7 +131,7 @@ struct Before {
 impl Before {
     fn of(twins: &Twins, step: &Step, ours: &Ours, theirs: &Ours) -> Result<Self, String> {
         let (mut snapshots, mut ours_alone) = (Vec::new(), Vec::new());
-        if matches!(step, Step::Commit | Step::Rebase { .. }) {
+        if matches!(step, Step::Commit | Step::Rebase { .. } | Step::Amend { .. }) {
             let shown = twins.snapshots.iter().map(|kept| theirs.snapshot(&kept.name));
             snapshots = shown.collect::<Result<_, _>>()?;
         }

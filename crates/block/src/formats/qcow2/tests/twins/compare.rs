@@ -56,7 +56,8 @@ pub(super) const DIFFERENT: &[(Difference, &str)] = &[
     (Difference::Copied, "a write, and rebase, may copy more of what is behind the image than they must"),
     (
         Difference::Snapshots,
-        "QEMU's commit and rebase change what snapshots show of what is behind the image; ours are refused if they would",
+        "QEMU's commit and rebase change what snapshots show of what is behind the image; ours are refused if they \
+         would. Its amend to version 2 writes the zeros of a cluster that kept its place there, where a snapshot has data",
     ),
     (
         Difference::Rewritten,
