@@ -3,14 +3,16 @@
 //! What is spoiled is chosen among the numbers that are not zero, and those behind them: nearly all of these are of
 //! headers and tables, as the data are compressed, or zeros.
 
+use super::super::header::Header;
 use super::super::{Preallocation, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Qcow2Writer};
-use super::fuzz::{User, checked, checked_with, is_for_others, open, options};
+use super::fuzz::{User, checked, checked_with, is_for_others, options};
 use super::open_to_change;
 use crate::conversion::{Conversion, ConversionOptions, Qcow2Target};
 use crate::formats::Repair;
-use crate::{AllowedDirectories, Disk, FileDisk, Operation};
+use crate::{AllowedDirectories, Disk, FileDisk, KeyFile, LuksOptions, NewLuks, Operation, read_bytes};
 use bolero::TypeGenerator;
 use std::fs::{self, File};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -53,6 +55,8 @@ struct Sample {
     cluster_bytes: u64,
     /// Where eight bytes are that say something.
     numbers: Vec<usize>,
+    /// What opens it, if it is encrypted.
+    key: Option<KeyFile>,
 }
 
 fn samples() -> &'static [Sample] {
@@ -60,41 +64,73 @@ fn samples() -> &'static [Sample] {
     SAMPLES.get_or_init(|| {
         let new = Qcow2Features::default();
         vec![
-            sample(512, new),
-            sample(512, Qcow2Features { version: 2, ..new }),
-            sample(512, Qcow2Features { refcount_order: 6, has_lazy_refcounts: true, ..new }),
-            sample(16 << 10, Qcow2Features { has_extended_l2: true, is_zstd: true, ..new }),
+            sample(512, new, None),
+            sample(512, Qcow2Features { version: 2, ..new }, None),
+            sample(512, Qcow2Features { refcount_order: 6, has_lazy_refcounts: true, ..new }, None),
+            sample(16 << 10, Qcow2Features { has_extended_l2: true, is_zstd: true, ..new }, None),
+            sample(4096, new, Some(encryption())),
         ]
     })
 }
 
-/// With compressed clusters, others, zeros and two snapshots.
-fn sample(cluster_bytes: u32, features: Qcow2Features) -> Sample {
+/// The one that is opened soonest: few iterations, and little key material.
+fn encryption() -> NewLuks {
     let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = directory.path().join("key");
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+    std::io::Write::write_all(&mut file, b"word").unwrap();
+    let (key, mut options) = (KeyFile::new(path), LuksOptions::default());
+    // All clones have what was read.
+    key.passphrase().unwrap();
+    for (name, value) in [("cipher-alg", "aes-128"), ("cipher-mode", "cbc"), ("hash-alg", "sha1"), ("iter-time", "1")] {
+        options.set(name, value).unwrap();
+    }
+    NewLuks { key, options }
+}
+
+/// With compressed clusters unless it is encrypted, others, zeros and two snapshots.
+fn sample(cluster_bytes: u32, features: Qcow2Features, encryption: Option<NewLuks>) -> Sample {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let (compress, key) = (encryption.is_none(), encryption.as_ref().map(|encryption| encryption.key.clone()));
     let (raw, path) = (directory.path().join("raw"), directory.path().join("image"));
     let text = (0..2 * cluster_bytes.max(4096)).map(|at| (at / 16) as u8).collect::<Vec<_>>();
     fs::write(&raw, text).unwrap();
     File::options().write(true).open(&raw).unwrap().set_len(DISK_BYTES).unwrap();
     let source = FileDisk::open(&raw, &options(true)).unwrap();
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
-    let create = Qcow2CreateOptions { cluster_bytes, features, ..Qcow2CreateOptions::new(DISK_BYTES) };
+    let create = Qcow2CreateOptions { cluster_bytes, features, encryption, ..Qcow2CreateOptions::new(DISK_BYTES) };
     let writer = Qcow2Writer::new(file, &create).unwrap();
     let conversion = ConversionOptions { threads: 1, depth: 1, zero_run_bytes: Some(4096) };
-    Conversion::to_qcow2(&source, Qcow2Target { writer: &writer, compress: true }, conversion).run(|_| true).unwrap();
+    Conversion::to_qcow2(&source, Qcow2Target { writer: &writer, compress }, conversion).run(|_| true).unwrap();
     writer.finish().unwrap();
     for snapshot in ["one", "another"] {
-        Qcow2Disk::make_snapshot(&open_to_change(&path), snapshot, &AllowedDirectories::none()).unwrap();
-        let disk = open(&path, false).unwrap();
+        Qcow2Disk::make_snapshot(&open_to_change(&path), snapshot, &allowed(key.as_ref())).unwrap();
+        let disk = open(&path, false, key.as_ref()).unwrap();
         let mut user = User::new(&disk);
         user.perform(Operation::Write { force_unit_access: false }, 2048, 1024);
         user.perform(Operation::Write { force_unit_access: false }, 64 << 10, 4096);
         user.perform(Operation::WriteZeroes { length_bytes: 2048, may_unmap: false }, 96 << 10, 0);
     }
     let bytes = fs::read(path).unwrap();
-    let is_number =
-        |at: &usize| at.saturating_sub(8) + 16 <= bytes.len() && bytes[at.saturating_sub(8)..][..16] != [0; 16];
+    let header = Header::parse(&bytes, bytes.len() as u64).unwrap();
+    // Numbers of that header are other targets', which bound the rounds that they ask for.
+    let encryption = header
+        .encryption_header
+        .map_or(0..0, |table| table.offset_bytes as usize..(table.offset_bytes + table.length_bytes) as usize);
+    let is_number = |at: &usize| {
+        let is_there = at.saturating_sub(8) + 16 <= bytes.len() && !encryption.contains(at);
+        is_there && bytes[at.saturating_sub(8)..][..16] != [0; 16]
+    };
     let numbers = (0..bytes.len()).step_by(8).filter(is_number).collect();
-    Sample { bytes, cluster_bytes: cluster_bytes.into(), numbers }
+    Sample { bytes, cluster_bytes: cluster_bytes.into(), numbers, key }
+}
+
+fn allowed(key: Option<&KeyFile>) -> AllowedDirectories {
+    AllowedDirectories::none().with_key(key.cloned())
+}
+
+fn open(path: &Path, read_only: bool, key: Option<&KeyFile>) -> Result<Qcow2Disk, crate::ImageError> {
+    Qcow2Disk::open(path, &options(read_only), &allowed(key))
 }
 
 impl Sample {
@@ -132,9 +168,9 @@ fn expect_clean(path: &Path) {
 }
 
 /// Some of what is done with images. Whether it works does not matter.
-fn use_it(path: &Path) {
+fn use_it(path: &Path, key: Option<&KeyFile>) {
     for read_only in [true, false] {
-        let Ok(disk) = open(path, read_only) else { continue };
+        let Ok(disk) = open(path, read_only, key) else { continue };
         let capacity_bytes = disk.geometry().capacity_bytes;
         let (mut at, mut steps) = (0, 0);
         while at < capacity_bytes && steps < 64 {
@@ -153,7 +189,7 @@ fn use_it(path: &Path) {
         }
         user.perform(Operation::Flush, 0, 0);
     }
-    let allowed = AllowedDirectories::none();
+    let allowed = allowed(key);
     let of_snapshot =
         |name| Qcow2Disk::open_snapshot_in(File::open(path).unwrap(), path, name, &options(true), &allowed);
     for name in ["one", "another"] {
@@ -175,15 +211,18 @@ fn fuzz_an_image_of_any_kind_is_refused_or_stays_in_order() {
     let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
     blockyard_fuzz::check!(400).with_type::<(u8, Vec<Spoil>)>().for_each(|(which, spoils)| {
-        let sample = &samples()[usize::from(*which) % samples().len()];
+        let (samples, which) = (samples(), usize::from(*which));
+        // The encrypted one seldom: it takes a millisecond to be opened.
+        let sample = &samples[if which % 16 == 15 { samples.len() - 1 } else { which % (samples.len() - 1) }];
+        let key = sample.key.as_ref();
         let bytes = sample.spoiled(spoils);
         fs::write(&path, &bytes).unwrap();
         let found = checked(&path, Repair::None);
         let is_clean = found.is_some_and(|found| found.corruptions == 0) && !is_for_others(&bytes);
         if is_clean {
-            open(&path, false).unwrap();
+            open(&path, false, key).unwrap();
         }
-        use_it(&path);
+        use_it(&path, key);
         if is_clean {
             expect_clean(&path);
         }
@@ -191,8 +230,8 @@ fn fuzz_an_image_of_any_kind_is_refused_or_stays_in_order() {
         let Some(repaired) = checked(&path, Repair::All) else { return };
         assert_eq!(checked(&path, Repair::None).map(|again| again.corruptions), Some(repaired.corruptions));
         if repaired.corruptions == 0 && !is_for_others(&fs::read(&path).unwrap()) {
-            open(&path, false).unwrap();
-            use_it(&path);
+            open(&path, false, key).unwrap();
+            use_it(&path, key);
             expect_clean(&path);
         }
     });
@@ -205,6 +244,9 @@ fn samples_are_in_order() {
     for sample in samples() {
         fs::write(&path, &sample.bytes).unwrap();
         let found = checked(&path, Repair::None).unwrap();
-        assert!((found.corruptions, found.leaks) == (0, 0) && found.compressed_clusters > 0, "{found:?}");
+        assert!((found.corruptions, found.leaks) == (0, 0), "{found:?}");
+        assert_eq!(found.compressed_clusters > 0, sample.key.is_none());
+        let disk = open(&path, true, sample.key.as_ref()).unwrap();
+        assert!(read_bytes(&disk, 0..512).unwrap().iter().any(|&byte| byte != 0));
     }
 }
