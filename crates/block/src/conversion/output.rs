@@ -45,15 +45,15 @@ impl<'c> Output<'c> {
     /// With a slot for each piece that may be under way, in `memory`.
     pub(super) fn new(conversion: &'c Conversion<'c>, memory: MemoryMap, depth: usize) -> io::Result<Self> {
         let target = &*conversion.target;
-        let granule_bytes = target.granule_bytes();
+        let zero_unit_bytes = target.zero_unit_bytes();
         Ok(Self {
             conversion,
             queue: target.open_queue(&memory, TARGET_DEPTH)?,
             memory,
             slots: vec![Slot::default(); depth],
             slot_bytes: conversion.piece_bytes,
-            zero_unit_bytes: target.zero_unit_bytes(),
-            zero_run_bytes: conversion.options.zero_run_bytes.map(|bytes| u64::from(bytes).max(granule_bytes)),
+            zero_unit_bytes,
+            zero_run_bytes: conversion.options.zero_run_bytes.map(|bytes| u64::from(bytes).max(zero_unit_bytes)),
             written: Vec::with_capacity(TARGET_DEPTH),
         })
     }

@@ -1,9 +1,9 @@
 //! A new qcow2 image as what a conversion writes.
 
-use super::Outcome;
 use super::compressed::Compressor;
 use super::output::{Output, Run};
 use super::target::{ConversionTarget, PieceWriter};
+use super::{Outcome, ZERO_RUN_BYTES_MIN};
 use crate::{MemoryMap, Operation, Qcow2Writer, Queue, Request, Segment};
 use std::io;
 use std::ops::Range;
@@ -22,13 +22,24 @@ impl ConversionTarget for Qcow2Target<'_> {
         self.writer.cluster_bytes()
     }
 
+    /// A part of a cluster has no data of its own, as long as none of the cluster is compressed.
+    fn zero_unit_bytes(&self) -> u64 {
+        match self.writer.part_bytes() {
+            part_bytes if !self.compress && part_bytes < self.granule_bytes() => {
+                part_bytes.max(ZERO_RUN_BYTES_MIN.into())
+            }
+            _ => self.granule_bytes(),
+        }
+    }
+
     fn open_queue(&self, memory: &MemoryMap, depth: usize) -> io::Result<Box<dyn Queue>> {
         self.writer.open_queue(memory, depth)
     }
 
     fn writer(&self) -> io::Result<Box<dyn PieceWriter + '_>> {
         let compressor = self.compress.then(|| Compressor::new(self.writer)).transpose()?;
-        Ok(Box::new(ClusterWriter { image: self.writer, compressor, runs: Vec::new(), segments: Vec::new() }))
+        let (runs, clusters, segments) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Box::new(ClusterWriter { image: self.writer, compressor, runs, clusters, segments }))
     }
 
     fn settle(&self, piece: Range<u64>) -> io::Result<()> {
@@ -41,7 +52,30 @@ struct ClusterWriter<'a> {
     compressor: Option<Compressor>,
     /// Of a piece. Kept for their storage.
     runs: Vec<Run>,
+    /// Of the disk: where each begins that has data, and which of its parts have.
+    clusters: Vec<(u64, u32)>,
     segments: Vec<Segment>,
+}
+
+impl ClusterWriter<'_> {
+    /// Finds the clusters that the runs of a piece that begins there touch.
+    fn find_clusters(&mut self, piece_start: u64) {
+        self.clusters.clear();
+        let cluster_bytes = self.image.cluster_bytes();
+        for &(offset, length, _) in &self.runs {
+            let (mut at, run_end) = (piece_start + offset, piece_start + offset + length);
+            while at < run_end {
+                let cluster = at - at % cluster_bytes;
+                let end = run_end.min(cluster + cluster_bytes);
+                let parts = self.image.parts_touched(at - cluster..end - cluster);
+                match self.clusters.last_mut() {
+                    Some((last, data)) if *last == cluster => *data |= parts,
+                    _ => self.clusters.push((cluster, parts)),
+                }
+                at = end;
+            }
+        }
+    }
 }
 
 impl PieceWriter for ClusterWriter<'_> {
@@ -64,17 +98,36 @@ impl PieceWriter for ClusterWriter<'_> {
             let memory_offset = output.offset_bytes(slot);
             compressor.write(self.image, output.memory(), memory_offset, piece.start, &mut self.runs)?;
         }
-        let clusters: usize = self.runs.iter().map(|&(_, length, _)| (length / cluster_bytes) as usize).sum();
-        if clusters > 0 {
-            let offsets = self.runs.iter().flat_map(|&(offset, length, _)| {
-                (0..length / cluster_bytes).map(move |index| piece.start + offset + index * cluster_bytes)
-            });
-            let offset_bytes = self.image.place(clusters, offsets);
-            self.segments.clear();
-            self.segments.extend(self.runs.iter().map(|&(offset, length, _)| output.segment(slot, offset, length)));
-            let operation = Operation::Write { force_unit_access: false };
-            output.push(&Request { operation, offset_bytes, segments: &self.segments, token: slot as u64 })?;
+        self.find_clusters(piece.start);
+        if self.clusters.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let placed = self.image.place(self.clusters.len(), self.clusters.iter().copied());
+        // What lies one after the other in the file is one request.
+        self.segments.clear();
+        let (mut start, mut end, mut index) = (placed, placed, 0);
+        for &(offset, length, _) in &self.runs {
+            let disk_offset = piece.start + offset;
+            let before = self.clusters.iter().skip(index);
+            index += before.take_while(|(cluster, _)| cluster + cluster_bytes <= disk_offset).count();
+            let at = placed + index as u64 * cluster_bytes + disk_offset % cluster_bytes;
+            if at != end {
+                push(output, start, &mut self.segments, slot)?;
+                start = at;
+            }
+            self.segments.push(output.segment(slot, offset, length));
+            end = at + length;
+        }
+        push(output, start, &mut self.segments, slot)
     }
+}
+
+/// Writes segments, if there are any, which then are none.
+fn push(output: &mut Output<'_>, offset_bytes: u64, segments: &mut Vec<Segment>, slot: usize) -> Outcome {
+    if !segments.is_empty() {
+        let operation = Operation::Write { force_unit_access: false };
+        output.push(&Request { operation, offset_bytes, segments, token: slot as u64 })?;
+        segments.clear();
+    }
+    Ok(())
 }

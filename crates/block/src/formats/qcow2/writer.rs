@@ -30,9 +30,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Storage is reserved so far ahead: writing to it is a third faster on ext4.
 const RESERVED_BYTES: u64 = 64 << 20;
 
-/// All parts of a cluster are data.
-const ALL_PARTS_DATA: u64 = u32::MAX as u64;
-
 /// Where a header has the offset and the length of its backing file's name.
 const BACKING_NAME_AT: Range<usize> = 8..20;
 
@@ -118,6 +115,8 @@ impl Qcow2Writer {
             encryption = Some(header::Table { offset_bytes, length_bytes: payload_offset_bytes });
             disk = Arc::new(EncryptedDisk::new(disk, Arc::new(cipher)));
         }
+        // What of a cluster is no data is to have no storage.
+        let reserved_end = reserved_end.filter(|_| !clusters.is_extended);
         let layout = Layout {
             free_cluster,
             packed: 0..0,
@@ -135,6 +134,16 @@ impl Qcow2Writer {
     /// Bytes in a cluster.
     pub fn cluster_bytes(&self) -> u64 {
         1 << self.cluster_bits
+    }
+
+    /// Bytes of a part of a cluster, which is data or is not: the whole of it without extended L2 entries.
+    pub fn part_bytes(&self) -> u64 {
+        1 << self.clusters.part_bits()
+    }
+
+    /// The parts that a range within a cluster touches: bit n is part n.
+    pub fn parts_touched(&self, range: Range<u64>) -> u32 {
+        self.clusters.parts_touched(range.start, range.end)
     }
 
     /// Whether clusters are compressed by zstd; else by zlib.
@@ -155,15 +164,16 @@ impl Qcow2Writer {
         self.disk.open_queue(memory, depth)
     }
 
-    /// Takes room for `count` whole clusters of the disk, those that begin at the offsets `clusters`: one after the
-    /// other in the file, from the offset that comes back. The caller writes each in full.
-    pub fn place(&self, count: usize, clusters: impl Iterator<Item = u64>) -> u64 {
+    /// Takes room for `count` clusters of the disk, each with the parts of it that are data ([`Self::parts_touched`]),
+    /// those that begin at the offsets in `clusters`: one after the other in the file, from the offset that comes back.
+    /// The caller writes each of the parts in full; others read as zeros.
+    pub fn place(&self, count: usize, clusters: impl Iterator<Item = (u64, u32)>) -> u64 {
         let mut layout = self.layout();
         let start = layout.take_clusters(count as u64, self.cluster_bits);
         layout.reserve(&self.file, self.cluster_bits);
-        for (index, offset) in clusters.take(count).enumerate() {
+        for (index, (offset, parts)) in clusters.take(count).enumerate() {
             let at = start + ((index as u64) << self.cluster_bits);
-            self.enter(&mut layout, offset, [at | COPIED, ALL_PARTS_DATA]);
+            self.enter(&mut layout, offset, [at | COPIED, parts.into()]);
         }
         start
     }
@@ -172,7 +182,7 @@ impl Qcow2Writer {
     /// the disk.
     pub(super) fn place_zeros(&self, count: usize, clusters: impl Iterator<Item = u64>) -> u64 {
         if self.encryption.is_none() && self.data_file.is_none() {
-            return self.place(count, clusters);
+            return self.place(count, clusters.map(|offset| (offset, self.clusters.all_parts())));
         }
         let mut clusters = clusters.take(count).peekable();
         let mut layout = self.layout();
