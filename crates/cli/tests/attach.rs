@@ -8,6 +8,8 @@ mod names;
 mod server;
 #[path = "attach/sessions.rs"]
 mod sessions;
+#[path = "attach/streams.rs"]
+mod streams;
 mod support;
 
 use server::Server;

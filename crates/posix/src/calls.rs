@@ -13,7 +13,7 @@ mod print;
 mod queue;
 mod signals;
 mod spawn;
-pub(crate) mod streams;
+mod streams;
 mod waits;
 
 use crate::connection::{self, Connection};
@@ -95,7 +95,6 @@ fn duplicated(from: c_int, to: c_int) -> c_int {
             }
             None => _ = table::remove(to),
         }
-        streams::follow(to);
     }
     to
 }

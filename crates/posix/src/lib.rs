@@ -38,6 +38,7 @@ mod setup;
 mod signals;
 mod stat;
 mod stderr;
+mod stdio;
 mod table;
 mod transfer;
 mod users;

@@ -1,11 +1,10 @@
 //! What is known from the program's beginning on.
 
 use crate::aio::JOBS_MAX;
-use crate::calls::streams;
 use crate::errno::Errno;
 use crate::guarded::get;
 use crate::names::{AIO_MAX, LOOKS, NAMES_MAX, Named, VARIABLE, parse};
-use crate::{fork, signals, table};
+use crate::{fork, signals, stdio, table};
 use libc::{c_char, c_int};
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
@@ -97,6 +96,7 @@ pub(crate) fn add(named: Named) -> Result<(), Errno> {
         COUNT.store(count + 1, Ordering::Release);
         if count == 0 {
             signals::catch_faults();
+            stdio::watch();
         }
         Ok(())
     })
@@ -140,5 +140,5 @@ extern "C" fn at_load() {
         return;
     }
     let _inside = Inside::enter();
-    table::adopt_inherited().into_iter().for_each(streams::follow);
+    table::adopt_inherited();
 }

@@ -274,9 +274,9 @@ fn take_new() -> Result<u32, Errno> {
     Ok(index as u32 + 1)
 }
 
-/// Takes in what the program before this one has left open: those descriptors.
-pub(crate) fn adopt_inherited() -> Vec<c_int> {
-    let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+/// Takes in what the program before this one has left open.
+pub(crate) fn adopt_inherited() {
+    let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers = names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let numbers: Vec<c_int> = numbers.collect();
     let (disks, others): (Vec<_>, Vec<_>) = numbers.into_iter().partition(|&descriptor| adopt(descriptor).is_some());
@@ -289,7 +289,6 @@ pub(crate) fn adopt_inherited() -> Vec<c_int> {
             None => own::close_stray_locks(descriptor),
         }
     }
-    disks
 }
 
 /// Takes in one that was opened elsewhere, if that is on a disk.

@@ -1,131 +1,50 @@
-//! Streams of stdio, whose own reads and writes no library sees: one on a disk has functions of this library's.
+//! Streams of stdio that a program opens on disks: libc's, on descriptors that this library opens (`stdio`).
 
 use crate::calls::names::{disk_named, opened};
+use crate::description::Description;
 use crate::errno::Errno;
-use crate::next::calls;
-use crate::table;
-use libc::{FILE, c_char, c_int, c_void};
-use std::ffi::CStr;
+use crate::next::{calls, own};
+use crate::signals::Busy;
+use crate::{stdio, table};
+use libc::{FILE, c_char, c_int};
+use std::ffi::{CStr, CString};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// `cookie_io_functions_t` (stdio.h).
-#[repr(C)]
-struct Functions {
-    read: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> isize,
-    write: unsafe extern "C" fn(*mut c_void, *const c_char, usize) -> isize,
-    seek: unsafe extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int,
-    close: unsafe extern "C" fn(*mut c_void) -> c_int,
-}
+/// What libc opens itself for a stream, before that is on a disk.
+const NOTHING: &CStr = c"/dev/null";
 
-unsafe extern "C" {
-    static mut stdin: *mut FILE;
-    static mut stdout: *mut FILE;
-    static mut stderr: *mut FILE;
-    fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
-}
+type Text = *const c_char;
 
-/// Where a stream has its descriptor's number, which fileno(3) tells (glibc, bits/types/struct_FILE.h).
-const NUMBER_AT: usize = 112;
-
-unsafe extern "C" fn read(cookie: *mut c_void, buffer: *mut c_char, length: usize) -> isize {
-    // SAFETY: the stream's buffer.
-    unsafe { libc::read(cookie as c_int, buffer.cast(), length) }
-}
-
-unsafe extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, length: usize) -> isize {
-    // SAFETY: the stream's buffer.
-    unsafe { libc::write(cookie as c_int, buffer.cast(), length) }
-}
-
-unsafe extern "C" fn seek(cookie: *mut c_void, place: *mut i64, whence: c_int) -> c_int {
-    // SAFETY: the stream's place.
-    let to = unsafe { libc::lseek(cookie as c_int, *place, whence) };
-    if to < 0 {
-        return -1;
+calls! {
+    fn [fopen, fopen64](path: Text, mode: Text) -> *mut FILE |own| {
+        // SAFETY: the caller's.
+        let opened = |number| answer_stream(opened_stream(number, unsafe { CStr::from_ptr(mode) }));
+        disk_named(path).map_or_else(own, opened)
     }
-    // SAFETY: the stream's place.
-    unsafe { *place = to };
-    0
-}
-
-unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
-    // SAFETY: the stream's descriptor.
-    unsafe { libc::close(cookie as c_int) }
-}
-
-/// A stream on a descriptor that is open on a disk.
-fn stream(descriptor: c_int, mode: &CStr) -> *mut FILE {
-    let functions = Functions { read, write, seek, close };
-    // SAFETY: the functions take a number for a cookie.
-    let stream = unsafe { fopencookie(descriptor as usize as *mut c_void, mode.as_ptr(), functions) };
-    if !stream.is_null() {
-        // SAFETY: streams of glibc's have it there.
-        unsafe { stream.cast::<u8>().add(NUMBER_AT).cast::<c_int>().write(descriptor) };
-    }
-    stream
-}
-
-/// The streams that a program begins with, where they are not on disks.
-static STANDARD: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(null_mut()) }; 3];
-
-/// Where libc has a standard stream.
-fn standard(descriptor: c_int) -> Option<(*mut *mut FILE, &'static AtomicPtr<FILE>)> {
-    let place = match descriptor {
-        libc::STDIN_FILENO => &raw mut stdin,
-        libc::STDOUT_FILENO => &raw mut stdout,
-        libc::STDERR_FILENO => &raw mut stderr,
-        _ => return None,
-    };
-    Some((place, &STANDARD[descriptor as usize]))
-}
-
-/// Once something else is open on a descriptor: the standard stream of it is one on that.
-pub(crate) fn follow(descriptor: c_int) {
-    let Some((place, original)) = standard(descriptor) else { return };
-    // SAFETY: a pointer that libc has, which it only reads.
-    let current = unsafe { *place };
-    let replaced = original.load(Ordering::Relaxed);
-    let new = match table::find(descriptor) {
-        Some(open) => {
-            let description = open.mapped();
-            let mode = if description.get().may_read() { c"r+" } else { c"w" };
-            stream(descriptor, mode)
+    fn [freopen, freopen64](path: Text, mode: Text, of: *mut FILE) -> *mut FILE |own| {
+        // SAFETY: the caller's.
+        let before = unsafe { libc::fileno(of) };
+        let is_on = table::find(before).map(|open| open.disk());
+        let number = if path.is_null() { is_on } else { disk_named(path) };
+        if is_on.is_some() {
+            // SAFETY: the caller's. From now on, what libc does on the descriptor, the kernel does.
+            unsafe { libc::fflush(of) };
+            let _busy = Busy::enter();
+            table::remove(before);
         }
-        None => replaced,
-    };
-    if new.is_null() {
-        return;
+        match number {
+            // SAFETY: the caller's.
+            Some(number) => answer_stream(unsafe { reopened(number, CStr::from_ptr(mode), of) }),
+            None => own(),
+        }
     }
-    if replaced.is_null() {
-        original.store(current, Ordering::Relaxed);
-    } else {
-        // SAFETY: the stream of the disk that was there, with what was not written of it.
-        unsafe { libc::fflush(current) };
+    fn [fdopen](descriptor: c_int, mode: Text) -> *mut FILE |own| {
+        match table::find(descriptor) {
+            // SAFETY: the caller's.
+            Some(open) => answer_stream(stream_on(descriptor, open.mapped().get(), unsafe { CStr::from_ptr(mode) })),
+            None => own(),
+        }
     }
-    // SAFETY: as above.
-    unsafe { *place = new };
-}
-
-/// How open(2) opens what fopen(3) opens with this mode.
-fn flags(mode: &CStr) -> Result<c_int, Errno> {
-    let mode = mode.to_bytes();
-    let both = mode.contains(&b'+');
-    let access = |one| if both { libc::O_RDWR } else { one };
-    let flags = match mode.first() {
-        Some(b'r') => access(libc::O_RDONLY),
-        Some(b'w') => access(libc::O_WRONLY) | libc::O_CREAT | libc::O_TRUNC,
-        Some(b'a') => access(libc::O_WRONLY) | libc::O_CREAT | libc::O_APPEND,
-        _ => return Err(Errno(libc::EINVAL)),
-    };
-    let closes = if mode.contains(&b'e') { libc::O_CLOEXEC } else { 0 };
-    let is_new = if mode.contains(&b'x') { libc::O_EXCL } else { 0 };
-    Ok(flags | closes | is_new)
-}
-
-/// Opens a disk with a mode of fopen(3): its descriptor.
-fn opened_with(number: usize, mode: &CStr) -> Result<c_int, Errno> {
-    opened(number, flags(mode)?)
 }
 
 /// The stream, or null with the error in `errno`.
@@ -136,71 +55,105 @@ fn answer_stream(stream: Result<*mut FILE, Errno>) -> *mut FILE {
     })
 }
 
-/// As freopen(3), where the file is a disk.
-///
-/// # Safety
-/// As that call's.
-unsafe fn reopened(number: usize, mode: *const c_char, of: *mut FILE) -> Result<*mut FILE, Errno> {
-    // SAFETY: the caller's.
-    let (descriptor, mode) = unsafe { (libc::fileno(of), CStr::from_ptr(mode)) };
-    let opened = opened_with(number, mode)?;
-    let Some((place, _)) = standard(descriptor) else {
-        // SAFETY: the caller has given the stream up.
-        unsafe { libc::fclose(of) };
-        return Ok(stream(opened, mode));
-    };
-    // SAFETY: two descriptors of this process, and a pointer that libc has.
-    unsafe {
-        libc::fflush(of);
-        libc::dup2(opened, descriptor);
-        libc::close(opened);
-        Ok(*place)
-    }
+/// A mode of fopen(3).
+struct Mode {
+    /// What libc is told: it is not to look whether a file is new, nor to have it in memory.
+    text: CString,
+    /// How open(2) opens what it opens.
+    flags: c_int,
 }
 
-/// As freopen(3), from a disk to another file. libc's takes no stream with functions of its own.
-///
-/// # Safety
-/// As that call's.
-unsafe fn moved(path: *const c_char, mode: *const c_char, of: *mut FILE) -> Result<*mut FILE, Errno> {
-    // SAFETY: the caller's.
-    let (descriptor, new) = unsafe { (libc::fileno(of), libc::fopen(path, mode)) };
-    let failure = Errno::last();
-    if let Some((place, _)) = standard(descriptor).filter(|_| !new.is_null()) {
-        // SAFETY: two descriptors of this process, and a pointer that libc has.
-        return unsafe {
-            libc::fflush(of);
-            libc::dup2(libc::fileno(new), descriptor);
-            libc::fclose(new);
-            Ok(*place)
+impl Mode {
+    fn new(mode: &CStr) -> Result<Self, Errno> {
+        let mode = mode.to_bytes();
+        // Behind a comma, it says which characters there are.
+        let (letters, characters) = mode.split_at(mode.iter().position(|&byte| byte == b',').unwrap_or(mode.len()));
+        let has = |letter| letters.contains(&letter);
+        let access = |one| if has(b'+') { libc::O_RDWR } else { one };
+        let flags = match letters.first() {
+            Some(b'r') => access(libc::O_RDONLY),
+            Some(b'w') => access(libc::O_WRONLY) | libc::O_CREAT | libc::O_TRUNC,
+            Some(b'a') => access(libc::O_WRONLY) | libc::O_CREAT | libc::O_APPEND,
+            _ => return Err(Errno(libc::EINVAL)),
         };
+        let closes = if has(b'e') { libc::O_CLOEXEC } else { 0 };
+        let is_new = if has(b'x') { libc::O_EXCL } else { 0 };
+        let letters = letters.iter().filter(|letter| !b"xm".contains(letter));
+        let text = CString::new(letters.chain(characters).copied().collect::<Vec<_>>());
+        Ok(Self { text: text.map_err(|_| Errno(libc::EINVAL))?, flags: flags | closes | is_new })
     }
-    // SAFETY: the caller has given the stream up.
-    unsafe { libc::fclose(of) };
-    if new.is_null() { Err(failure) } else { Ok(new) }
-}
 
-calls! {
-    fn [fopen, fopen64](path: *const c_char, mode: *const c_char) -> *mut FILE |own| {
-        disk_named(path).map_or_else(own, |number| {
-            // SAFETY: the caller's.
-            let mode = unsafe { CStr::from_ptr(mode) };
-            answer_stream(opened_with(number, mode).map(|descriptor| stream(descriptor, mode)))
-        })
-    }
-    fn [freopen, freopen64](path: *const c_char, mode: *const c_char, of: *mut FILE) -> *mut FILE |own| {
-        // SAFETY: the caller's.
-        let is_on = table::find(unsafe { libc::fileno(of) }).map(|open| open.disk());
-        match if path.is_null() { is_on } else { disk_named(path) } {
-            // SAFETY: the caller's.
-            Some(number) => answer_stream(unsafe { reopened(number, mode, of) }),
-            // SAFETY: the caller's.
-            None if is_on.is_some() => answer_stream(unsafe { moved(path, mode, of) }),
-            None => own(),
+    /// As libc does where it only appends.
+    fn seek(&self, descriptor: c_int) {
+        if self.flags & (libc::O_APPEND | libc::O_ACCMODE) == libc::O_APPEND | libc::O_WRONLY {
+            // SAFETY: numbers.
+            unsafe { libc::lseek(descriptor, 0, libc::SEEK_END) };
         }
     }
-    fn [fdopen](descriptor: c_int, mode: *const c_char) -> *mut FILE |own| {
-        // SAFETY: the caller's.
-        table::find(descriptor).map_or_else(own, |_| stream(descriptor, unsafe { CStr::from_ptr(mode) }))
+}
+
+/// A stream of libc's on a descriptor that is open on a disk.
+fn stream(descriptor: c_int, mode: &Mode) -> Result<*mut FILE, Errno> {
+    if !stdio::is_ready() {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    let (path, text) = (NOTHING.as_ptr(), mode.text.as_ptr());
+    let stream = own!(fopen(path: Text, text: Text) -> *mut FILE);
+    if stream.is_null() {
+        return Err(Errno::last());
+    }
+    // SAFETY: it was made above; what libc had opened is nobody's.
+    unsafe { libc::close(stdio::set_descriptor(stream, descriptor)) };
+    mode.seek(descriptor);
+    Ok(stream)
+}
+
+/// As fopen(3), of a disk.
+fn opened_stream(number: usize, mode: &CStr) -> Result<*mut FILE, Errno> {
+    let mode = Mode::new(mode)?;
+    let descriptor = opened(number, mode.flags)?;
+    // SAFETY: it was opened above.
+    stream(descriptor, &mode).inspect_err(|_| _ = unsafe { libc::close(descriptor) })
+}
+
+/// As fdopen(3), of a disk's.
+fn stream_on(descriptor: c_int, description: &Description, mode: &CStr) -> Result<*mut FILE, Errno> {
+    let mode = Mode::new(mode)?;
+    let access = mode.flags & libc::O_ACCMODE;
+    if access != libc::O_WRONLY && !description.may_read() || access != libc::O_RDONLY && !description.may_write() {
+        return Err(Errno(libc::EINVAL));
+    }
+    description.set_flags(description.flags() | mode.flags & libc::O_APPEND);
+    stream(descriptor, &mode)
+}
+
+/// As freopen(3), where the file is a disk, and the stream is on none.
+///
+/// # Safety
+/// As that call's.
+unsafe fn reopened(number: usize, mode: &CStr, of: *mut FILE) -> Result<*mut FILE, Errno> {
+    let libcs = |path: Text, mode: Text| own!(freopen(path: Text, mode: Text, of: *mut FILE) -> *mut FILE);
+    // Where it fails, it closes the stream: libc does, if there is no such file.
+    let failed = |error| {
+        libcs(c"".as_ptr(), c"r".as_ptr());
+        error
+    };
+    if !stdio::is_ready() {
+        return Err(failed(Errno(libc::EOPNOTSUPP)));
+    }
+    let mode = Mode::new(mode).map_err(failed)?;
+    let descriptor = opened(number, mode.flags).map_err(failed)?;
+    let stream = libcs(NOTHING.as_ptr(), mode.text.as_ptr());
+    let mut error = Errno::last();
+    // SAFETY: two descriptors, one of which nobody else has, and the other is the stream's.
+    unsafe {
+        let placed = !stream.is_null() && {
+            let placed = libc::dup3(descriptor, libc::fileno(stream), mode.flags & libc::O_CLOEXEC);
+            error = Errno::last();
+            mode.seek(placed);
+            placed >= 0
+        };
+        libc::close(descriptor);
+        if placed { Ok(stream) } else { Err(failed(error)) }
     }
 }
