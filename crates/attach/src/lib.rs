@@ -12,6 +12,7 @@ mod sessions;
 mod users;
 
 use anyhow::{Context, Result};
+use blockyard_block::layers::GatheringDisk;
 use blockyard_block::{Disk, EventFd, ReplacementFile, RequestError};
 use blockyard_session::client::SessionDisk;
 use blockyard_session::server::{Export, PROCESS_QUEUES, Server, ServerOptions, SessionStatistics};
@@ -176,7 +177,7 @@ impl Attachment {
             // it (crates/posix/src/writers.rs).
             File::create_new(socket.with_extension("flock")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
-            let page = Page::new(shared, is_alone, elsewhere.is_some()).context("making a file")?;
+            let page = Page::new(shared, is_alone).context("making a file")?;
             let of_disk = Arc::new(Sessions::new(name.clone(), page, is_alone, is_elsewhere, elsewhere));
             sessions.push(Arc::clone(&of_disk));
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
@@ -184,7 +185,8 @@ impl Attachment {
             }
             let export = Export {
                 name: name.to_string_lossy().into(),
-                disk,
+                // Programs write in small pieces.
+                disk: Arc::new(GatheringDisk::new(disk)),
                 queues: PROCESS_QUEUES,
                 weight: NonZeroU32::MIN,
                 is_alone: false,

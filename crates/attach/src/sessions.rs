@@ -44,14 +44,11 @@ pub(crate) struct Sessions {
 pub(crate) struct Page(File);
 
 impl Page {
-    /// Of a disk that nobody else changes if it `is_alone`, and on which a write ends when it is carried out if that
-    /// `is_waited_for` by all.
-    pub(crate) fn new(file: File, is_alone: bool, is_waited_for: bool) -> std::io::Result<Self> {
+    /// Of a disk that nobody else changes if it `is_alone`.
+    pub(crate) fn new(file: File, is_alone: bool) -> std::io::Result<Self> {
         file.set_len(PAGE_BYTES)?;
         file.write_all_at(if is_alone { ALONE } else { OTHERS }, 0)?;
-        let page = Self(file);
-        page.set_shared(is_waited_for)?;
-        Ok(page)
+        Ok(Self(file))
     }
 
     fn number(&self, at: u64) -> std::io::Result<u64> {
@@ -95,10 +92,10 @@ impl Sessions {
         Self { name, here, page, is_alone, is_elsewhere, server, counts }
     }
 
-    /// What its processes share, if nobody else changes it and all of them are served here: only then is it known when
-    /// all is done that one has not waited for, and none of them goes on before its writes are carried out otherwise.
+    /// What its processes share, if nobody else changes it. What one of them does not wait for it has served here, even
+    /// if all else is served by the disk's own server: so it is known when it is done, whoever is gone meanwhile.
     fn alone(&self) -> Option<&Page> {
-        (self.is_alone && self.server.is_none()).then_some(&self.page)
+        self.is_alone.then_some(&self.page)
     }
 
     /// Waits until all is done that processes have made available: they may have gone on without waiting, and ended.
@@ -130,7 +127,8 @@ impl Sessions {
     pub(crate) fn untold_failure(&self) -> Option<UntoldFailure> {
         // What cannot be known was not told.
         let told = self.alone()?.told().unwrap_or(0);
-        let SessionStatistics { counts, first_write_error, .. } = self.statistics();
+        // For what others serve, whoever asked has waited.
+        let SessionStatistics { counts, first_write_error, .. } = self.here.statistics();
         let error = first_write_error.filter(|_| counts.write_errors > told)?;
         Some(UntoldFailure { name: self.name.clone(), error })
     }

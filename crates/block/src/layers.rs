@@ -1,10 +1,11 @@
 //! Layers: each is a [`Disk`](crate::Disk) around a [`Disk`](crate::Disk), so any of them goes on top of any other.
 //!
 //! [`AlignedDisk`] takes requests of any length and alignment. [`PartitionDisk`] confines to a range. [`OverlayDisk`]
-//! keeps changes apart. [`JoinedDisk`] is several disks, one behind the other. [`ThrottledDisk`] holds requests back.
-//! [`MeteredDisk`] counts and measures. [`FaultyDisk`] does wrong on purpose. [`WatchedDisk`] remembers the first
-//! error, and how much there was to do. [`ZerosAsHoles`] gives back the storage of zeros. [`WriteLog`] remembers every
-//! write, and can tell what a disk may hold after a power cut at any point.
+//! keeps changes apart. [`JoinedDisk`] is several disks, one behind the other. [`GatheringDisk`] makes one write of
+//! several. [`ThrottledDisk`] holds requests back. [`MeteredDisk`] counts and measures. [`FaultyDisk`] does wrong on
+//! purpose. [`WatchedDisk`] remembers the first error, and how much there was to do. [`ZerosAsHoles`] gives back the
+//! storage of zeros. [`WriteLog`] remembers every write, and can tell what a disk may hold after a power cut at any
+//! point.
 //!
 //! What they have in common is in [`layer`]: a layer writes only what it changes.
 //!
@@ -13,6 +14,7 @@
 mod align;
 mod clock;
 mod faults;
+mod gathering;
 mod joined;
 pub mod layer;
 mod meter;
@@ -31,6 +33,7 @@ mod zeros_as_holes;
 
 pub use align::{AlignOptions, AlignedDisk};
 pub use faults::{Fault, Faults, FaultsError, FaultyDisk, Latency, When};
+pub use gathering::GatheringDisk;
 pub use joined::{JoinError, JoinedDisk};
 pub use meter::{LatencyHistogram, LatencySnapshot, Meter, MeterSnapshot, MeteredDisk, OperationSnapshot};
 pub use operation_kind::OperationKind;

@@ -397,7 +397,7 @@ impl State {
             if let (Kind::Write { .. }, Err(error)) = (job.kind, completion.result)
                 && !transfer::is_lost(error)
             {
-                connection.writers.told(1);
+                connection.told(1);
             }
             let mut result = completion.result.map_err(Errno::from);
             if result.is_ok() && job.kind == Kind::Read {

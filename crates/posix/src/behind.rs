@@ -150,7 +150,7 @@ impl Run {
     fn has_channel(&mut self, connection: &Connection) -> bool {
         if self.channel.is_none() && !self.is_refused {
             let _inside = Inside::enter();
-            self.channel = own::make(|| connection.new_channel(BYTES, PIECES_MAX)).ok();
+            self.channel = own::make(|| connection.new_channel_here(BYTES, PIECES_MAX)).ok();
             self.is_refused = self.channel.is_none();
             self.pieces.reserve(PIECES_MAX);
         }

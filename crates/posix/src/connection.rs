@@ -13,6 +13,7 @@ use crate::writers::{Shared, Writers};
 use crate::{own, stderr};
 use blockyard_block::specification::{DiskSpecification, OpenError};
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, explain};
+use blockyard_session::client::PATIENCE;
 use blockyard_session::open::{OpenDisk, OpenOptions, RECONNECT, SERVER_BUSY, open_disk};
 use libc::c_int;
 use std::error::Error;
@@ -32,6 +33,8 @@ const CHANNELS_MAX: usize = 8;
 pub(crate) const CHANNEL_BYTES: usize = 4 << 20;
 /// Bytes of one of its requests: while one is copied, the disk has the next.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
+/// How long whoever attaches a disk has to answer: its own server may have to come back before.
+const HERE_PATIENCE: Duration = RECONNECT.saturating_add(PATIENCE);
 /// How long to look again whether another thread has connected.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -56,8 +59,9 @@ pub(crate) struct State {
 pub(crate) struct Connection {
     number: usize,
     opened: OpenDisk,
-    /// Somebody is between this and the disk's server, of which another may come without being seen here.
-    is_second: bool,
+    server: Server,
+    /// What whoever attaches the disk serves here besides, once it was asked for.
+    here: OnceLock<OpenDisk>,
     pub(crate) geometry: Geometry,
     /// The file of its locks, if whoever serves it has made one.
     pub(crate) locks: Option<ManuallyDrop<File>>,
@@ -157,9 +161,16 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let busy = if has_failed { Duration::ZERO } else { SERVER_BUSY };
     let shared = Shared::of(locks.as_deref());
     let calls = shared.calls();
-    let options =
-        OpenOptions { ending: &signals::ending, reconnect, busy, is_guest: true, calls, ..OpenOptions::default() };
-    let Access { opened, is_second } =
+    let options = OpenOptions {
+        ending: &signals::ending,
+        reconnect,
+        busy,
+        patience: HERE_PATIENCE,
+        is_guest: true,
+        calls,
+        ..OpenOptions::default()
+    };
+    let Access { opened, server } =
         Access::to(&named.disk, &specification, &options).map_err(|error| failed(&error))?;
     let channels: Vec<_> = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
@@ -167,7 +178,8 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     Ok(Connection {
         number,
         opened,
-        is_second,
+        server,
+        here: OnceLock::new(),
         geometry,
         users: users_of(&named.disk, writers)?,
         writers,
@@ -185,11 +197,21 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     })
 }
 
+/// Who serves a disk to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Server {
+    /// Whoever attaches it, who has it himself.
+    Here,
+    /// Another, nobody being between.
+    Elsewhere,
+    /// Whoever attaches it, who has it of another: who may be replaced without being seen here.
+    Between,
+}
+
 /// How a disk is had.
 pub(crate) struct Access {
     pub(crate) opened: OpenDisk,
-    /// It is not the first that there is.
-    pub(crate) is_second: bool,
+    pub(crate) server: Server,
 }
 
 impl Access {
@@ -201,12 +223,12 @@ impl Access {
         options: &OpenOptions<'_>,
     ) -> Result<Self, OpenError> {
         let door = beside(disk, DOOR).filter(|door| door.exists());
-        let is_second = door.is_some();
+        let other = if door.is_some() { Server::Between } else { Server::Here };
         // That server comes back.
         let at_door = OpenOptions { is_at_door: true, reconnect: RECONNECT, ..*options };
         match door.map(|door| open_disk(&DiskSpecification::of_session(door), &at_door)) {
-            Some(Ok(opened)) => Ok(Self { opened, is_second: false }),
-            _ => Ok(Self { opened: open_disk(specification, options)?, is_second }),
+            Some(Ok(opened)) => Ok(Self { opened, server: Server::Elsewhere }),
+            _ => Ok(Self { opened: open_disk(specification, options)?, server: other }),
         }
     }
 }
@@ -257,7 +279,7 @@ impl Connection {
     /// The disk's now, if nobody changes it: what is asked for now is good for as long as this says the same.
     #[inline]
     pub(crate) fn state(&self) -> Option<State> {
-        let changes = self.writers.quiet().filter(|_| !self.is_second)?;
+        let changes = self.writers.quiet().filter(|_| self.server != Server::Between)?;
         let incarnation = self.opened.session.as_ref().map_or(0, |session| session.incarnation());
         Some(State { changes, incarnation })
     }
@@ -317,6 +339,13 @@ impl Connection {
         self.opened.disk.open_queue(memory, depth)
     }
 
+    /// The program has been told of so many writes that failed, for which it had waited. Whoever attaches the disk
+    /// tells of others that failed there.
+    #[cold]
+    pub(crate) fn told(&self, failed: u64) {
+        self.server.told(self.writers, failed);
+    }
+
     /// Requests that nobody waits for.
     pub(crate) fn requests(&self) -> Result<&Requests, Errno> {
         if let Some(requests) = self.requests.get() {
@@ -365,10 +394,49 @@ impl Connection {
 
     /// One of so many bytes, which has at most so many requests under way.
     pub(crate) fn new_channel(&self, bytes: usize, depth: usize) -> io::Result<Channel> {
+        Channel::new(&self.opened, bytes, depth)
+    }
+
+    /// The same, by whoever attaches the disk: who does what this process has given, whatever becomes of this process,
+    /// and of a server of the disk's own.
+    pub(crate) fn new_channel_here(&self, bytes: usize, depth: usize) -> io::Result<Channel> {
+        if self.server != Server::Elsewhere {
+            return self.new_channel(bytes, depth);
+        }
+        let named = disk(self.number).ok_or(io::ErrorKind::NotFound)?;
+        let specification = named.disk.parse().map_err(io::Error::other)?;
+        let once = Duration::ZERO;
+        let calls = self.writers.calls();
+        let options = OpenOptions {
+            ending: &signals::ending,
+            reconnect: once,
+            busy: once,
+            patience: HERE_PATIENCE,
+            is_guest: true,
+            calls,
+            ..OpenOptions::default()
+        };
+        let here = without_signals(|| open_disk(&specification, &options)).map_err(io::Error::other)?;
+        Channel::new(self.here.get_or_init(|| here), bytes, depth)
+    }
+}
+
+impl Server {
+    /// A program has been told of so many writes that failed. Whoever attaches the disk knows of those that it served.
+    #[cold]
+    pub(crate) fn told(self, writers: Writers, failed: u64) {
+        if self != Self::Elsewhere {
+            writers.told(failed);
+        }
+    }
+}
+
+impl Channel {
+    fn new(opened: &OpenDisk, bytes: usize, depth: usize) -> io::Result<Self> {
         let memory = MemoryMap::allocate(&[(0, bytes)]);
         let memory = memory.map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
-        let queue = self.open_queue(&memory, depth)?;
+        let queue = opened.disk.open_queue(&memory, depth)?;
         let completions = Vec::with_capacity(queue.depth());
-        Ok(Channel { memory, queue, completions })
+        Ok(Self { memory, queue, completions })
     }
 }

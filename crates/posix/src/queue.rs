@@ -1,7 +1,7 @@
 //! Requests of programs that know of queues: many at once, in memory that whoever serves the disk maps. Nothing is
 //! copied, and nothing is allocated once a queue is open.
 
-use crate::connection::{Access, users_of, without_signals};
+use crate::connection::{Access, Server, users_of, without_signals};
 use crate::errno::Errno;
 use crate::setup::{self, Inside};
 use crate::transfer::is_lost;
@@ -22,6 +22,7 @@ pub(crate) struct QueuedDisk(Arc<Opened>);
 
 struct Opened {
     disk: OpenDisk,
+    server: Server,
     writers: Writers,
     /// For as long as it is open, this process is a user.
     _users: Option<Users>,
@@ -45,7 +46,7 @@ impl QueuedDisk {
         let shared = Shared::of(of_a_name.as_deref().or(unnamed.as_ref()));
         let calls = shared.calls();
         let options = OpenOptions { read_only, is_guest: true, calls, ..OpenOptions::default() };
-        let Access { opened, .. } = without_signals(|| Access::to(disk, &specification, &options))
+        let Access { opened, server } = without_signals(|| Access::to(disk, &specification, &options))
             .map_err(|error| Refusal { errno: errno_beneath(&error), reason: explain(&error) })?;
         let writers = shared.writers();
         let entered = users_of(disk, writers).and_then(|users| {
@@ -53,7 +54,7 @@ impl QueuedDisk {
             Ok(users)
         });
         let gone = |errno| Refusal { errno, reason: "nobody serves the disk any more".to_owned() };
-        Ok(Self(Arc::new(Opened { disk: opened, writers, _users: entered.map_err(gone)? })))
+        Ok(Self(Arc::new(Opened { disk: opened, server, writers, _users: entered.map_err(gone)? })))
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -226,7 +227,7 @@ impl OpenQueue {
                 let Pushed { token, is_write } = self.requests[number];
                 self.free.push(number);
                 if is_write && completion.result.is_err_and(|error| !is_lost(error)) {
-                    self.disk.writers.told(1);
+                    self.disk.server.told(self.disk.writers, 1);
                 }
                 give(count, Completion { token, ..*completion });
                 count += 1;

@@ -159,13 +159,11 @@ pub(crate) fn all_restart() -> bool {
 ///
 /// [`OpenOptions::ending`]: blockyard_session::open::OpenOptions::ending
 pub(crate) fn ending() -> Option<Arc<EventFd>> {
-    // SAFETY: it is null, or was leaked for ever.
-    let known = || unsafe { ENDING.load(Ordering::Acquire).as_ref() };
-    if known().is_none() {
+    if known_ending().is_none() {
         // One thread at a time connects.
         ENDING.store(Arc::into_raw(Arc::new(EventFd::guarded().ok()?)).cast_mut(), Ordering::Release);
     }
-    let event: *const EventFd = known()?;
+    let event: *const EventFd = known_ending()?;
     // SAFETY: it was made of such a one, which is never given up.
     let ending = unsafe {
         Arc::increment_strong_count(event);
@@ -175,14 +173,24 @@ pub(crate) fn ending() -> Option<Arc<EventFd>> {
     Some(ending)
 }
 
+/// The same, if there has been a connection; without making anything.
+pub(crate) fn known_ending() -> Option<&'static EventFd> {
+    // SAFETY: it is null, or was leaked for ever.
+    unsafe { ENDING.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether such a signal waits.
+pub(crate) fn is_ending() -> bool {
+    ASKED.load(Ordering::SeqCst) > 0
+}
+
 fn tell_of_end() {
-    // SAFETY: as above.
-    if let Some(event) = unsafe { ENDING.load(Ordering::Acquire).as_ref() } {
-        if ASKED.load(Ordering::SeqCst) == 0 {
+    if let Some(event) = known_ending() {
+        if !is_ending() {
             event.take();
         }
         // One may have come meanwhile.
-        if ASKED.load(Ordering::SeqCst) > 0 {
+        if is_ending() {
             event.ring();
         }
     }

@@ -3,7 +3,6 @@
 use crate::connection::{CHANNEL_BYTES, Channel, Connection, PIECE_BYTES};
 use crate::errno::Errno;
 use crate::guarded;
-use crate::writers::Writers;
 use blockyard_block::{MemoryMap, Operation, Request, RequestError, Segment};
 use libc::iovec;
 use std::ops::Range;
@@ -276,7 +275,7 @@ fn transfer(
         Ok(channel.queue.submit()?)
     };
     let begun: Result<(), Errno> = (0..length.div_ceil(PIECE_BYTES) as u64).try_for_each(&mut begin);
-    let told = matches!(operation, Operation::Write { .. }).then_some(connection.writers);
+    let told = matches!(operation, Operation::Write { .. }).then_some(connection);
     let finished = finish(channel, told, |memory, index| after(memory, piece(index)));
     begun.and(finished)
 }
@@ -285,7 +284,7 @@ fn transfer(
 /// counts. Of writes, how many failed is `told`.
 fn finish(
     channel: &mut Channel,
-    told: Option<Writers>,
+    told: Option<&Connection>,
     done: impl Fn(&MemoryMap, u64) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let Channel { memory, queue, completions } = channel;
@@ -295,10 +294,10 @@ fn finish(
         completions.clear();
         queue.reap(completions);
         for completion in completions.iter() {
-            if let (Some(writers), Err(error)) = (told, completion.result)
+            if let (Some(connection), Err(error)) = (told, completion.result)
                 && !is_lost(error)
             {
-                writers.told(1);
+                connection.told(1);
             }
             let result = completion.result.map_err(Errno::from);
             if let Err(error) = result.and_then(|()| done(memory, completion.token)) {

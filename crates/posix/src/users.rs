@@ -11,15 +11,17 @@
 use crate::connection;
 use crate::errno::Errno;
 use crate::names::NAMES_MAX;
-use crate::signals::Busy;
+use crate::signals::{self, Busy};
 use blockyard_block::FileIdentity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the socket is called, behind the name of the disk's.
 pub(crate) const ENDING: &str = ".users";
@@ -37,6 +39,10 @@ const REQUEST: u64 = 1 << 40;
 /// How long to look again whether another thread has changed the phase.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// How long an answer is waited for by a process that is asked to end, and how often it looks whether it still is.
+const ENDING_PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
 static STATES: [AtomicU64; NAMES_MAX] = [const { AtomicU64::new(0) }; NAMES_MAX];
 
 /// The socket, and which file that is: a program may close it past libc, and have another one of its number.
@@ -52,14 +58,38 @@ impl Users {
         Ok(Self { identity: FileIdentity::of_open(&socket)?, socket })
     }
 
-    /// Says that this process is to be a user, and waits until all is done that others have not waited for.
+    /// Says that this process is to be a user, and waits until all is done that others have not waited for: not for
+    /// long, once it is asked to end.
     pub(crate) fn enter(&self) -> Result<(), Errno> {
         self.say(ENTER)?;
+        self.wait_for_answer()?;
         let mut answer = [0];
         match retry_on_intr(|| recv(&self.socket, &mut answer[..], RecvFlags::empty())) {
             Ok((_, 1)) => Ok(()),
             // Nobody serves the disk any more.
             _ => Err(Errno(libc::EIO)),
+        }
+    }
+
+    /// Waits until there is something to be received.
+    fn wait_for_answer(&self) -> Result<(), Errno> {
+        let ending = signals::known_ending();
+        let readable = |file| PollFd::from_borrowed_fd(file, PollFlags::IN);
+        let mut asked: Option<Instant> = None;
+        loop {
+            let mut events = [readable(self.socket.as_fd()), readable(ending.map_or(self.socket.as_fd(), AsFd::as_fd))];
+            let (count, timeout) = if asked.is_none() { (2, None) } else { (1, Some(&LOOK)) };
+            match poll(&mut events[..count], timeout) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return Err(Errno(libc::EIO)),
+                Ok(_) if !events[0].revents().is_empty() => return Ok(()),
+                Ok(_) => {}
+            }
+            // Its signals may have been answered meanwhile.
+            asked = signals::is_ending().then(|| asked.unwrap_or_else(Instant::now));
+            if asked.is_some_and(|asked| asked.elapsed() > ENDING_PATIENCE) {
+                return Err(Errno(libc::EIO));
+            }
         }
     }
 

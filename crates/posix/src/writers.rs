@@ -86,6 +86,11 @@ impl Writers {
         self.0.is_some_and(|page| page.shared.load(Ordering::SeqCst) == 0)
     }
 
+    /// Where system calls for the disk are counted.
+    pub(crate) fn calls(self) -> Option<&'static AtomicU64> {
+        self.0.map(|page| &page.calls)
+    }
+
     /// Whether it is known who else there is.
     pub(crate) fn are_known(self) -> bool {
         self.0.is_some()

@@ -56,7 +56,7 @@ pub use error::SessionError;
 use keeper::Keeper;
 use link::Link;
 use offer::Offer;
-pub use options::{IO_BUFFER_BYTES, IO_BUFFER_BYTES_MAX, SessionOptions};
+pub use options::{IO_BUFFER_BYTES, IO_BUFFER_BYTES_MAX, PATIENCE, SessionOptions};
 use queue::SessionQueue;
 pub use remote_device::{RemoteDevice, RemoteDeviceOptions};
 use ring::RingShape;

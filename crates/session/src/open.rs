@@ -1,6 +1,6 @@
 //! Opening whatever disk a specification names, those of other processes included.
 
-use crate::client::{IO_BUFFER_BYTES, SessionDisk, SessionError, SessionOptions};
+use crate::client::{IO_BUFFER_BYTES, PATIENCE, SessionDisk, SessionError, SessionOptions};
 use blockyard_block::specification::{
     DiskSpecification, Format, OpenContext, OpenError, OpenedDisk, OpenedImage, SessionSpecification, Unpacking,
 };
@@ -45,6 +45,8 @@ pub struct OpenOptions<'a> {
     pub reconnect: Duration,
     /// How long it is asked again whether one lets this process in that does not do so at once.
     pub busy: Duration,
+    /// [`SessionOptions::patience`] of a session that is about to be.
+    pub patience: Duration,
     /// [`SessionOptions::is_guest`] of a session that is about to be.
     pub is_guest: bool,
     /// [`SessionOptions::is_passed_on`] of a session that is about to be.
@@ -73,6 +75,7 @@ impl Default for OpenOptions<'_> {
             has_secrets: false,
             reconnect: RECONNECT,
             busy: SERVER_BUSY,
+            patience: PATIENCE,
             is_guest: false,
             is_passed_on: false,
             is_at_door: false,
@@ -247,11 +250,12 @@ const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 fn connect(session: &SessionSpecification, options: &OpenOptions<'_>) -> Result<SessionDisk, OpenError> {
     let io_buffer_bytes = session.io_buffer_bytes.or(options.has_secrets.then_some(IO_BUFFER_BYTES));
-    let OpenOptions { reconnect, busy, is_guest, is_passed_on, is_at_door, calls, .. } = *options;
+    let OpenOptions { reconnect, busy, patience, is_guest, is_passed_on, is_at_door, calls, .. } = *options;
     let ending = (options.ending)();
     let options = SessionOptions {
         io_buffer_bytes,
         reconnect,
+        patience,
         ending,
         is_guest,
         is_passed_on,

@@ -1,12 +1,13 @@
 //! Disks of which the server has a connection for each process, without anybody between.
 
 use crate::server::Server;
-use crate::support::{Yard, blockyard, finish, run, wait_until};
-use crate::{BYTES, NAME, on_disk, piped};
+use crate::support::{Yard, blockyard, finish, run, run_without_leftovers, same, wait_until};
+use crate::{BYTES, NAME, c_program, on_disk, piped};
+use rustix::process::{Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 const PYTHON: [&str; 2] = ["/usr/bin/python3", "-c"];
 
@@ -61,32 +62,193 @@ for child in range(4): assert os.wait()[1] == 0";
     server.stop();
 }
 
-/// Of a file that the server has locked, nobody else changes anything: what comes next is read before it is asked for.
-/// What is written is there when the call is over, whatever becomes of the process and of the server.
+/// Of a file that the server has locked, nobody else changes anything: what comes next is read before it is asked for,
+/// and what is written is not waited for.
 #[test]
-fn a_program_reads_ahead_and_waits_for_what_it_writes() {
+fn a_program_reads_ahead_and_writes_behind() {
     let yard = Yard::new();
     let (image, socket) = (yard.random("disk.img", BYTES, 3), yard.path("socket"));
     let server = serve(&image, &socket, &[]);
     let outcome = run(&mut counted(&session(&socket), ["dd", "if=/disk", "bs=4k", "of=/dev/null"])).succeeded();
     assert!(count(&outcome.stderr, "reads (") < 100, "{outcome:#?}");
     server.stop();
-    let (slow, written) = (format!("{},latency=5ms", image.display()), yard.path("written"));
+    // Each would take a second.
+    let slow = format!("{},latency=1s", image.display());
     let server = serve(Path::new(&slow), &socket, &[]);
-    let program = "import os, sys, time
+    let program = "import os, time
 disk = os.open('/disk', os.O_RDWR)
+begun = time.monotonic()
 for n in range(64): os.write(disk, bytes([n]) * 4096)
-open(sys.argv[1], 'w')
-while not os.path.exists(sys.argv[1] + '.gone'): time.sleep(0.01)
+print(time.monotonic() - begun < 60)
 os._exit(0)";
-    let words = [PYTHON[0].as_ref(), PYTHON[1].as_ref(), program.as_ref(), written.as_os_str()];
-    let child = on_disk(session(&socket), words).spawn().unwrap();
-    wait_until("all is written", || written.exists());
-    server.kill();
+    let outcome = run(&mut on_disk(session(&socket), [PYTHON[0], PYTHON[1], program])).succeeded();
+    assert_eq!(outcome.stdout, "True\n", "{outcome:#?}");
     let content = fs::read(&image).unwrap();
     assert!((0..64).all(|n| content[n * 4096..][..4096] == [n as u8; 4096]));
-    fs::write(yard.path("written.gone"), "").unwrap();
-    finish(child).succeeded();
+    server.stop();
+}
+
+/// Whatever becomes of the program, and whoever comes next.
+#[test]
+fn what_is_written_behind_is_seen_by_all() {
+    let yard = Yard::new();
+    let (expected, socket) = (yard.path("expected"), yard.path("socket"));
+    let behind = c_program(&yard, "posix_behind", &["-lrt"]);
+    for (number, end) in ["die", "fork"].into_iter().enumerate() {
+        let image = yard.random("disk.img", BYTES, 19 + number as u64);
+        fs::copy(&image, &expected).unwrap();
+        let server = serve(&image, &socket, &[]);
+        let words = [behind.as_os_str(), NAME.as_ref(), expected.as_ref(), BYTES.to_string().as_ref(), end.as_ref()]
+            .map(OsStr::to_owned);
+        let outcome = run_without_leftovers(&mut on_disk(session(&socket), words));
+        assert_eq!(outcome.code, Some(if end == "die" { 137 } else { 0 }), "{end}: {outcome:?}");
+        assert!(same(&image, &expected), "{end}");
+        server.stop();
+    }
+    let turns = c_program(&yard, "posix_turns", &["-lrt"]);
+    let image = yard.path("disk.img");
+    fs::write(&image, vec![0; BYTES as usize]).unwrap();
+    let server = serve(&image, &socket, &[]);
+    let words =
+        [turns.as_os_str(), NAME.as_ref(), BYTES.to_string().as_ref(), "3".as_ref(), "40".as_ref(), "2".as_ref()]
+            .map(OsStr::to_owned);
+    run_without_leftovers(&mut on_disk(session(&socket), words)).succeeded();
+    server.stop();
+}
+
+/// A program that has written some blocks, and writes others while its server does nothing; that is killed.
+struct Owing {
+    yard: Yard,
+    image: PathBuf,
+    socket: PathBuf,
+    attach: Child,
+}
+
+/// What it writes then: so many blocks, from the disk's beginning.
+const WRITTEN: usize = 64;
+
+impl Owing {
+    /// `then` is what the program does afterwards, with `disk`, `step(NAME)`, which waits for the test to say so, and
+    /// `told(NAME)`, which the test waits for.
+    fn new(then: &str) -> Self {
+        let yard = Yard::new();
+        let (image, socket) = (yard.random("disk.img", BYTES, 8), yard.path("socket"));
+        let server = serve(&image, &socket, &[]);
+        let program = format!(
+            "import os, sys, time
+def told(name): open(sys.argv[1] + name, 'w').close()
+def step(name):
+    while not os.path.exists(sys.argv[1] + name): time.sleep(0.01)
+disk = os.open('/disk', os.O_RDWR)
+# They follow each other, so what follows them is not waited for.
+for n in range(8): os.pwrite(disk, bytes(4096), BYTES - (8 - n) * 4096)
+for n in range(8): os.write(disk, b'0' * 4096)
+os.read(os.open('/disk', os.O_RDONLY), 1)
+told('begun')
+step('stopped')
+for n in range(8, {WRITTEN}): os.write(disk, b'a' * 4096)
+told('written')
+{then}"
+        )
+        .replace("BYTES", &BYTES.to_string());
+        let prefix = yard.path("step-");
+        let words = [PYTHON[0].as_ref(), PYTHON[1].as_ref(), program.as_ref(), prefix.as_os_str()];
+        let log = File::create(yard.path("log")).unwrap();
+        let attach = on_disk(session(&socket), words).stderr(log).spawn().unwrap();
+        let owing = Self { yard, image, socket, attach };
+        owing.wait("begun");
+        kill_process(server.id(), Signal::STOP).unwrap();
+        owing.step("stopped");
+        owing.wait("written");
+        server.kill();
+        let content = fs::read(&owing.image).unwrap();
+        assert!((8..WRITTEN).all(|n| content[n * 4096..][..4096] != [b'a'; 4096]), "a stopped server wrote");
+        owing
+    }
+
+    fn step(&self, name: &str) {
+        File::create(self.yard.path(&format!("step-{name}"))).unwrap();
+    }
+
+    fn wait(&self, name: &str) {
+        wait_until(name, || self.yard.path(&format!("step-{name}")).exists());
+    }
+
+    /// Whether the blocks that were written while the server did nothing are now these.
+    fn has(&self, byte: u8) -> bool {
+        let content = fs::read(&self.image).unwrap();
+        (8..WRITTEN).all(|n| content[n * 4096..][..4096] == [byte; 4096])
+    }
+
+    /// Waits until the program has ended: its exit status, and what was said.
+    fn end(&mut self) -> (Option<i32>, String) {
+        let status = self.attach.wait().unwrap();
+        (status.code(), fs::read_to_string(self.yard.path("log")).unwrap())
+    }
+}
+
+/// The next server gets it, whatever the program does meanwhile: nothing, here.
+#[test]
+fn what_a_killed_server_owes_is_the_next_ones_at_once() {
+    let mut owing = Owing::new("step('over')");
+    let server = serve(&owing.image, &owing.socket, &[]);
+    wait_until("it is written", || owing.has(b'a'));
+    owing.step("over");
+    assert_eq!(owing.end(), (Some(0), String::new()));
+    server.stop();
+    // And whether it is there at all.
+    let mut owing = Owing::new("os._exit(0)");
+    let server = serve(&owing.image, &owing.socket, &[]);
+    assert_eq!(owing.end(), (Some(0), String::new()));
+    assert!(owing.has(b'a'));
+    server.stop();
+}
+
+/// Another process that comes while there is no server finds what was written before, and is not undone afterwards.
+#[test]
+fn what_a_killed_server_owes_comes_before_what_others_do() {
+    let mut owing = Owing::new(
+        "if os.fork() == 0:
+    told('other')
+    disk = os.open('/disk', os.O_RDWR)
+    seen = os.pread(disk, 56 * 4096, 8 * 4096)
+    for n in range(8, 64): os.pwrite(disk, b'b' * 4096, n * 4096)
+    os.fsync(disk)
+    os._exit(seen != b'a' * (56 * 4096))
+status = os.wait()[1]
+told('synced')
+step('over')
+os.fsync(disk)
+os.close(disk)
+sys.exit(status != 0)",
+    );
+    owing.wait("other");
+    let server = serve(&owing.image, &owing.socket, &[]);
+    owing.wait("synced");
+    assert!(owing.has(b'b'));
+    owing.step("over");
+    assert_eq!(owing.end(), (Some(0), String::new()));
+    assert!(owing.has(b'b'));
+    server.stop();
+}
+
+/// What the next server cannot write is told: to the program, or to whoever has started it.
+#[test]
+fn what_the_next_server_cannot_write_is_told() {
+    for (then, code, told) in [
+        ("step('over'); os.fsync(disk)", 1, "OSError: [Errno 5]"),
+        ("step('over'); os.close(disk)", 1, "OSError: [Errno 5]"),
+        ("os._exit(0)", 1, "/disk: what was written last failed: Input/output error"),
+    ] {
+        let mut owing = Owing::new(then);
+        let bad = format!("{},faults=write-error:1", owing.image.display());
+        let server = serve(Path::new(&bad), &owing.socket, &[]);
+        owing.step("over");
+        let (ended, said) = owing.end();
+        assert_eq!(ended, Some(code), "{then}: {said}");
+        assert!(said.contains(told), "{then}: {said}");
+        server.stop();
+    }
 }
 
 /// What was read before its time from one server is not what the next one has: others may have come between the two.

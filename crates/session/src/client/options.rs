@@ -20,8 +20,8 @@ pub struct SessionOptions {
     /// How long the server has to answer a control message.
     pub patience: Duration,
     /// Readable while this process is asked to end. Then a server that owes something and gets nowhere for twice
-    /// [`patience`](Self::patience) is waited for no longer, and one that went away, no longer than that: the session
-    /// ends, and all requests with it. Never, where there is none.
+    /// [`patience`](Self::patience), or twice [`PATIENCE`] if that is shorter, is waited for no longer, and one that
+    /// went away, no longer than that: the session ends, and all requests with it. Never, where there is none.
     pub ending: Option<Arc<EventFd>>,
     /// This is a library in somebody else's program, which may close the session's descriptors by their numbers and
     /// open files there. Then each is looked at before it is used, the session ends where one is gone, and no queue
@@ -41,6 +41,8 @@ pub struct SessionOptions {
     pub poll: Duration,
 }
 
+/// [`SessionOptions::patience`] where nothing else is said.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a queue's I/O buffer where nothing else is said.
 pub const IO_BUFFER_BYTES: u64 = 4 << 20;
 /// The largest I/O buffer.
@@ -51,7 +53,7 @@ impl Default for SessionOptions {
         Self {
             io_buffer_bytes: None,
             reconnect: Duration::ZERO,
-            patience: Duration::from_secs(5),
+            patience: PATIENCE,
             ending: None,
             is_guest: false,
             is_passed_on: false,
@@ -86,6 +88,6 @@ impl SessionOptions {
 
     /// How long a server may then get nowhere.
     pub(super) fn ending_patience(&self) -> Duration {
-        2 * self.patience
+        2 * self.patience.min(PATIENCE)
     }
 }

@@ -87,6 +87,17 @@ impl SessionQueue {
         came || self.is_ready()
     }
 
+    /// Makes the event unreadable where nothing is to be waited for: whoever sleeps on it would not.
+    fn forget_ring(&self) {
+        if self.event.take(&self.vring.call) {
+            self.keeper.link.options.count_use();
+            // Of what has come meanwhile, nobody would hear.
+            if self.is_ready() {
+                self.event.ring(&self.vring.call);
+            }
+        }
+    }
+
     /// Takes a request whose segments lie in one of the memories that [`Transfers`] knows.
     pub(super) fn push_of(&mut self, memory: usize, request: &Request<'_>) -> Result<(), QueueError> {
         if self.in_flight() == self.depth() {
@@ -261,7 +272,11 @@ impl Queue for SessionQueue {
                 self.event.came();
                 break;
             }
-            if self.transfers.in_flight() == 0 || self.over || !self.event.is_held.get() {
+            if !self.event.is_held.get() {
+                break;
+            }
+            if self.transfers.in_flight() == 0 || self.over {
+                self.forget_ring();
                 break;
             }
             if self.event.asked.get() == Asked::Next && !self.event.suspect() {

@@ -5,6 +5,8 @@ use crate::server::{QemuStorageDaemon, Running};
 use crate::verify::survive_restarts;
 use blockyard_block::{Disk, Operation, RequestError, explain};
 use blockyard_session::client::{SessionDisk, SessionOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -102,6 +104,59 @@ fn a_queue_can_be_dropped_while_the_server_is_away() {
     drop(client);
     drop(rig);
     assert!(start.elapsed() < AT_ONCE);
+}
+
+/// Whoever comes while there is no server waits for the next one, as requests do.
+#[test]
+fn a_queue_that_is_opened_while_the_server_is_away_is_the_next_ones() {
+    let options =
+        SessionOptions { reconnect: Duration::from_secs(600), is_passed_on: true, ..SessionOptions::default() };
+    let mut rig = Rig::new(&[0; 1 << 20], 1, &options);
+    let first = Client::new(&rig.disk, 1);
+    let away = rig.disk.incarnation();
+    rig.server.kill();
+    while rig.disk.incarnation() == away {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // One that has a virtqueue of its own, and one that shares it.
+    let others = std::thread::scope(|scope| {
+        let opened = scope.spawn(|| Client::try_new(&rig.disk, 1).map(drop));
+        std::thread::sleep(Duration::from_millis(20));
+        let _server = Running::start(&QemuStorageDaemon, &rig.image, &rig.server.socket, 1);
+        opened.join().unwrap().map(|()| _server)
+    });
+    let _server = others.unwrap();
+    drop(first);
+    Client::new(&rig.disk, 1).write(0, &[1; 512]);
+}
+
+/// What nothing can come of any more keeps nobody awake who sleeps on it.
+#[test]
+fn nobody_is_woken_for_ever_where_a_server_has_gone() {
+    let ended = SessionOptions::default();
+    let away = SessionOptions { reconnect: Duration::from_secs(600), ..SessionOptions::default() };
+    for options in [ended, away] {
+        let mut rig = Rig::new(&[0; 1 << 20], 1, &options);
+        let mut client = Client::new(&rig.disk, 4);
+        client.write(0, &[1; 512]);
+        let before = rig.disk.incarnation();
+        rig.server.kill();
+        while rig.disk.incarnation() == before || (options.reconnect.is_zero() && rig.disk.failure().is_none()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut completions = Vec::with_capacity(4);
+        // It may ring a moment later than the session says so.
+        let deadline = Instant::now() + AT_ONCE;
+        let mut quiet = 0;
+        while quiet < 3 {
+            let event = client.queue.completion_event().unwrap().as_fd().try_clone_to_owned().unwrap();
+            client.queue.reap(&mut completions);
+            let mut event = [PollFd::new(&event, PollFlags::IN)];
+            let pause = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+            quiet = if poll(&mut event, Some(&pause)).unwrap() == 0 { quiet + 1 } else { 0 };
+            assert!(Instant::now() < deadline, "{options:?}");
+        }
+    }
 }
 
 #[test]
