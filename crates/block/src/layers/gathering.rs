@@ -213,8 +213,10 @@ impl layer::QueueLayer for GatheringQueue {
             if reaped.is_empty() {
                 break;
             }
-            let is_retried =
-                reaped.drain(..).fold(false, |is_retried, completion| self.end(completion, completions) || is_retried);
+            let mut is_retried = false;
+            for completion in reaped.drain(..) {
+                is_retried |= self.end(completion, completions);
+            }
             if is_retried && let Err(error) = self.queue.submit() {
                 self.submit_error = Some(error);
                 break;
