@@ -10,7 +10,8 @@ use std::process::Stdio;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) target_directory: PathBuf,
-    packages: Vec<String>,
+    /// Their names and what cargo's messages call them.
+    packages: Vec<(String, String)>,
 }
 
 /// What building the tests of a package gave.
@@ -41,7 +42,8 @@ impl Workspace {
         let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata is no JSON")?;
         let target_directory = text(&metadata["target_directory"])?.into();
         let packages = metadata["packages"].as_array().into_iter().flatten();
-        let packages = packages.map(|package| text(&package["name"])).collect::<Result<_, _>>()?;
+        let packages = packages.map(|package| anyhow::Ok((text(&package["name"])?, text(&package["id"])?)));
+        let packages = packages.collect::<Result<_, _>>()?;
         Ok(Self { target_directory, packages })
     }
 
@@ -59,26 +61,30 @@ impl Workspace {
 
     /// Whether there is such a package yet.
     pub(crate) fn has(&self, package: &str) -> bool {
-        self.packages.iter().any(|name| name == package)
+        self.packages.iter().any(|(name, _)| name == package)
     }
-}
 
-/// Builds the tests of `package`, with cargo's messages on stderr.
-///
-/// # Errors
-/// When they do not build.
-pub(crate) fn build_tests(package: &str) -> anyhow::Result<Build> {
-    let mut command = cargo();
-    command.args(["test", "--locked", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]);
-    command.args(["--package", package]).stderr(Stdio::inherit());
-    let mut build = Build::default();
-    for line in output(&mut command)?.lines() {
-        let message: Value = serde_json::from_str(line).context("cargo's message is no JSON")?;
-        if message["reason"] == "compiler-artifact" && message["executable"].is_string() {
-            add_executable(&mut build, &message)?;
+    /// The tests of `package`, built with those of the whole workspace, with cargo's messages on stderr: all of it
+    /// decides the dependencies' features, so that nothing is built twice.
+    ///
+    /// # Errors
+    /// When they do not build, or there is no such package.
+    pub(crate) fn build_tests(&self, package: &str) -> anyhow::Result<Build> {
+        let id = self.packages.iter().find(|(name, _)| name == package);
+        let (_, id) = id.with_context(|| format!("there is no package {package}"))?;
+        let mut command = cargo();
+        command.args(["test", "--locked", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]);
+        command.arg("--workspace").stderr(Stdio::inherit());
+        let mut build = Build::default();
+        for line in output(&mut command)?.lines() {
+            let message: Value = serde_json::from_str(line).context("cargo's message is no JSON")?;
+            let is_its = message["package_id"] == id.as_str() && message["executable"].is_string();
+            if is_its && message["reason"] == "compiler-artifact" {
+                add_executable(&mut build, &message)?;
+            }
         }
+        Ok(build)
     }
-    Ok(build)
 }
 
 fn add_executable(build: &mut Build, message: &Value) -> anyhow::Result<()> {

@@ -9,7 +9,6 @@ mod times;
 mod yard;
 
 use crate::build::Workspace;
-use crate::{cargo, run};
 use anyhow::{Context, bail, ensure};
 use std::path::PathBuf;
 use yard::Yard;
@@ -100,13 +99,14 @@ fn measure(options: &Options) -> anyhow::Result<usize> {
     if figures.is_empty() {
         bail!("no figure has {:?} in its name", options.filter);
     }
-    let profile = if options.counts { "debug" } else { "release" };
-    let mut build = cargo();
-    // The whole workspace decides the dependencies' features, as it does for the tests: nothing is built twice.
-    build.args(["build", "--locked", "--quiet", "--workspace", "--bin", "blockyard"]);
-    run(if options.counts { &mut build } else { build.arg("--release") })?;
-    let target_directory = Workspace::load()?.target_directory;
-    let ours = target_directory.join("x86_64-unknown-linux-gnu").join(profile).join("blockyard");
+    let workspace = Workspace::load()?;
+    let ours = if options.counts {
+        let built = workspace.build_tests("blockyard")?.binaries;
+        built.into_iter().next().context("the tests have no blockyard")?
+    } else {
+        workspace.binary_to_measure(None)?
+    };
+    let target_directory = workspace.target_directory;
     let yards = [Some(ours), options.beside.clone()].into_iter().flatten();
     let yards = yards.map(|binary| Yard::new(binary, &target_directory)).collect::<anyhow::Result<Vec<_>>>()?;
 

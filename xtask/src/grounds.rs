@@ -4,7 +4,7 @@
 //! A ground is a small root directory that mmdebstrap makes and that is kept below `target/grounds`. The tests are
 //! built here and run there, as they are static programs; the machine's own packages and sources stay as they are.
 
-use crate::build::{self, Workspace};
+use crate::build::Workspace;
 use crate::{output, packages, root, run};
 use anyhow::{Context, bail};
 use std::fs;
@@ -70,7 +70,7 @@ pub(crate) fn grounds(filter: &str) -> anyhow::Result<()> {
     }
     packages::install(&[("mmdebstrap", "root directories of other Debians")])?;
     let workspace = Workspace::load()?;
-    let built = build::build_tests("blockyard")?;
+    let built = workspace.build_tests("blockyard")?;
     let tests: Vec<_> = built.tests.iter().filter(|test| TESTS.contains(&&test.name[..])).collect();
     let blockyard = built.binaries.first().context("cargo built no blockyard")?;
     let mut grounds = Vec::new();

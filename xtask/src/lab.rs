@@ -11,7 +11,7 @@ mod initramfs;
 mod kernel;
 mod machine;
 
-use crate::build::{TestExecutable, Workspace, build_tests};
+use crate::build::{TestExecutable, Workspace};
 use crate::output;
 use anyhow::{Context, bail};
 use blockyard_linux_guest::DebianKernel;
@@ -47,6 +47,10 @@ const SAMPLE: [&str; 4] = [
 
 /// Tests of other files that boot one too have this in their names.
 const APPLIANCE_WORD: &str = "its_own_kernel";
+
+/// About how many seconds a test of a file takes there, where that is more than a few: machines are to end together.
+const SECONDS: [(&str, u32); 4] = [(APPLIANCES, 22), ("run", 9), ("testvm", 12), ("bench_kbuild", 6)];
+const SECONDS_OTHERWISE: u32 = 2;
 
 /// Guests that go along; `BLOCKYARD_HOSTILE_GUESTS` says where they are.
 const HOSTILE_GUESTS: &str = "blockyard-guest-hostile";
@@ -99,7 +103,7 @@ pub(crate) fn lab(filter: &str) -> anyhow::Result<()> {
     let directory = workspace.target_directory.join("lab");
     let mut load = Load { hostile_guests: hostile_guests(&directory)?, ..Default::default() };
     for (package, whole) in PACKAGES.into_iter().filter(|(package, _)| workspace.has(package)) {
-        let build = build_tests(package)?;
+        let build = workspace.build_tests(package)?;
         let selections = select(build.tests, whole, filter)?;
         if !selections.is_empty() {
             load.selections.extend(selections);
@@ -153,15 +157,17 @@ fn run_side_by_side(kernel: &Path, archives: Vec<PathBuf>) -> anyhow::Result<u8>
 }
 
 impl Load {
-    /// The same for so many machines, each with its part of the tests.
+    /// The same for so many machines, each with its part of the tests: the next one goes where there is least to do.
     fn split(&self, machines: usize) -> Vec<Self> {
         let mut loads = vec![Self { selections: Vec::new(), ..self.clone() }; machines];
-        let mut next = 0;
+        let mut seconds = vec![0; machines];
         for Selection { executable, tests } in &self.selections {
             let mut parts = vec![Vec::new(); machines];
+            let takes = SECONDS.iter().find(|(name, _)| *name == executable.name);
             for test in tests {
-                parts[next % machines].push(test.clone());
-                next += 1;
+                let next = (0..machines).min_by_key(|&machine| seconds[machine]).unwrap_or_default();
+                seconds[next] += takes.map_or(SECONDS_OTHERWISE, |&(_, seconds)| seconds);
+                parts[next].push(test.clone());
             }
             for (load, tests) in loads.iter_mut().zip(parts).filter(|(_, tests)| !tests.is_empty()) {
                 load.selections.push(Selection { executable: executable.clone(), tests });
