@@ -98,7 +98,7 @@ struct Story {
 }
 
 fn write_a_story(origin: Origin, seed: u64, in_order: bool) -> Story {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let paths = create(directory.path(), origin);
     let files: Vec<_> = paths.iter().map(PathBuf::as_path).collect();
     let recorder = if in_order { Recorder::of(&files) } else { Recorder::skipping_barriers(&files) };
@@ -235,7 +235,7 @@ fn unclosed_vhdx() -> (Vec<u8>, Vec<u8>) {
 
 /// Cuts the power at every event of a replay, `tries` times each; what is wrong then.
 fn replay_with_cuts(in_order: bool, tries: u64) -> Result<(), String> {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image.vhdx");
     let (bytes, wanted) = unclosed_vhdx();
     fs::write(&path, bytes).unwrap();

@@ -56,7 +56,7 @@ fn syncs_of(disk: &Qcow2Disk) -> u64 {
 
 #[test]
 fn a_new_disk_is_filled_with_a_sync_for_16_mib() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
     Qcow2Disk::create(&path, &Qcow2CreateOptions::new(1 << 30)).unwrap();
     let disk = open(&path);
@@ -69,7 +69,7 @@ fn a_new_disk_is_filled_with_a_sync_for_16_mib() {
 /// Each write is in a table that is not there yet.
 #[test]
 fn a_new_table_costs_no_sync_of_its_own() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
     let tables = 128;
     Qcow2Disk::create(&path, &Qcow2CreateOptions::new(tables << 29)).unwrap();
@@ -83,7 +83,7 @@ fn a_new_table_costs_no_sync_of_its_own() {
 /// A cut may keep a table's entry and not what made the file longer.
 #[test]
 fn clusters_that_are_counted_lie_in_the_file_and_it_is_cut_when_it_is_closed() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
     Qcow2Disk::create(&path, &Qcow2CreateOptions::new(1 << 30)).unwrap();
     let disk = open(&path);
@@ -107,7 +107,7 @@ fn clusters_that_are_counted_lie_in_the_file_and_it_is_cut_when_it_is_closed() {
 
 #[test]
 fn copies_from_a_backing_file_share_a_sync() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
     std::fs::File::create(directory.path().join("base")).unwrap().set_len(1 << 30).unwrap();
     let backing = Some(Qcow2Backing { name: "base".into(), format: "raw".into() });
@@ -130,7 +130,7 @@ fn a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib() {
         carry_out(&disk, Operation::Read, 4096, scattered(20_000, 1 << 40));
         return println!("{}", std::fs::read_to_string("/proc/self/status").unwrap());
     }
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
     let mut create = Command::new("qemu-img");
     let created =
@@ -148,7 +148,7 @@ fn a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib() {
 
 #[test]
 fn a_large_empty_disk_is_opened_as_a_small_one() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let read_bytes = |size_bytes: u64| {
         let path = directory.path().join("image");
         Qcow2Disk::create(&path, &Qcow2CreateOptions::new(size_bytes)).unwrap();

@@ -28,7 +28,7 @@ fn held(path: &Path, key: &KeyFile) -> Option<Vec<u8>> {
 
 #[test]
 fn passphrases_open_an_image_at_every_cut() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let keys = ["first", "second", "third"].map(|word| key(directory.path(), word));
     let path = directory.path().join("image.qcow2");
     let mut luks = LuksOptions::default();

@@ -95,7 +95,7 @@ fn disk_of(path: &Path) -> (u64, Vec<u8>) {
 
 #[test]
 fn what_a_disk_grows_by_is_zeros_at_every_cut() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     fs::write(directory.path().join("base"), [7; 1 << 20]).unwrap();
     let backing = |name: &str| Some(Qcow2Backing { name: name.into(), format: "raw".into() });
     // In the middle of a cluster with data; and where what is behind shows, of an image that ends there.
@@ -123,7 +123,7 @@ fn what_a_disk_grows_by_is_zeros_at_every_cut() {
 
 #[test]
 fn a_repair_that_is_cut_short_is_no_worse() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = image(directory.path(), "image.qcow2", None);
     let (good, wanted) = (fs::read(&path).unwrap(), contents(&path));
     let table = be64(&good, 48) as usize;
@@ -159,7 +159,7 @@ fn a_repair_that_is_cut_short_is_no_worse() {
 
 #[test]
 fn a_backing_file_that_is_named_is_the_old_one_or_the_new_one() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let on = |name: &str, format: &str| Some(Qcow2Backing { name: name.into(), format: format.into() });
     let long = format!("./{}old.qcow2", "./".repeat(400));
     image(directory.path(), "old.qcow2", None);
@@ -188,7 +188,7 @@ fn a_backing_file_that_is_named_is_the_old_one_or_the_new_one() {
 
 #[test]
 fn an_image_that_is_amended_is_the_old_one_or_the_new_one() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     fs::write(directory.path().join("base.raw"), vec![5; DISK_BYTES as usize]).unwrap();
     let backing = Some(Qcow2Backing { name: "base.raw".into(), format: "raw".into() });
     for cluster_bytes in [512, CLUSTER_BYTES] {
@@ -238,7 +238,7 @@ fn image_with_zeros(directory: &Path, cluster_bytes: u32, backing: Option<Qcow2B
 
 #[test]
 fn an_image_of_another_version_and_other_refcounts_shows_the_same_at_every_cut() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     fs::write(directory.path().join("base.raw"), vec![5; DISK_BYTES as usize]).unwrap();
     let base = || Some(Qcow2Backing { name: "base.raw".into(), format: "raw".into() });
     let amendment = |version, order| Qcow2Amendment {
@@ -274,7 +274,7 @@ fn an_image_of_another_version_and_other_refcounts_shows_the_same_at_every_cut()
 
 #[test]
 fn an_image_that_is_emptied_shows_the_same_all_the_time() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let base = directory.path().join("base.raw");
     for has_snapshot in [false, true] {
         fs::write(&base, vec![9; DISK_BYTES as usize]).unwrap();
@@ -313,7 +313,7 @@ fn disk_and_snapshots(path: &Path) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
 
 #[test]
 fn disk_and_snapshots_are_whole_at_every_cut() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let make = |path: &Path, name: &str| {
         Qcow2Disk::make_snapshot(&open_to_change(path), name, &allowed(path)).unwrap();
     };
@@ -401,7 +401,7 @@ fn image_with_bitmaps(directory: &Path) -> PathBuf {
 
 #[test]
 fn bitmaps_that_are_changed_are_the_old_ones_or_the_new_ones_at_every_cut() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = image_with_bitmaps(directory.path());
     let (old, shown) = (bitmaps_and_bits(&path), contents(&path));
     let image = open_to_change(&path);
@@ -436,7 +436,7 @@ fn bitmaps_that_are_changed_are_the_old_ones_or_the_new_ones_at_every_cut() {
 
 #[test]
 fn a_bitmap_that_is_kept_misses_nothing_or_is_in_use_at_every_cut() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = image_with_bitmaps(directory.path());
     let (old, shown) = (bitmaps_and_bits(&path), contents(&path));
     let recording = recorded(&path, || {

@@ -115,7 +115,7 @@ fn sevens_stay(path: &Path, from: u64, length: u64, change: impl FnOnce(&mut Use
 
 #[test]
 fn what_a_compressed_cluster_held_is_there_until_the_new_one_is_at_any_cut() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = compressed(directory.path(), 1, CLUSTER, DISK_BYTES);
     sevens_stay(&path, 512, CLUSTER - 512, |user| user.write(0, 512, 9).unwrap());
 }
@@ -123,7 +123,7 @@ fn what_a_compressed_cluster_held_is_there_until_the_new_one_is_at_any_cut() {
 /// A table that is alone and does not say so, as a cut leaves it while a snapshot is made.
 #[test]
 fn a_table_that_moves_is_there_until_the_new_one_is_at_any_cut() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = new(directory.path(), DISK_BYTES, 4096);
     User::of(&path).write(0, DISK_BYTES, 7).unwrap();
     let mut bytes = fs::read(&path).unwrap();
@@ -139,7 +139,7 @@ fn a_table_that_moves_is_there_until_the_new_one_is_at_any_cut() {
 fn a_change_that_failed_does_not_happen_later() {
     let zeroes = Operation::WriteZeroes { length_bytes: CLUSTER, may_unmap: false };
     for operation in [Operation::Discard { length_bytes: CLUSTER }, zeroes] {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = blockyard_fuzz::memory_directory().unwrap();
         let mut user = User::of(&new(directory.path(), DISK_BYTES, CLUSTER));
         user.write(0, CLUSTER, 1).unwrap();
         user.failures().fails_in.store(1, Ordering::SeqCst);
@@ -155,7 +155,7 @@ fn a_change_that_failed_does_not_happen_later() {
 /// fails.
 #[test]
 fn nothing_is_written_once_it_is_not_known_what_the_header_says() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = new(directory.path(), 32 << 20, 512);
     let mut user = User::of(&path);
     user.failures().header_fails.store(true, Ordering::SeqCst);
@@ -179,7 +179,7 @@ fn nothing_is_written_once_it_is_not_known_what_the_header_says() {
 /// says once that it could not be, and has forgotten it then.
 #[test]
 fn nothing_leads_to_what_could_not_be_made_stable() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     fs::write(directory.path().join("base"), [3; DISK_BYTES as usize]).unwrap();
     let path = directory.path().join("image");
     let backing = Some(Qcow2Backing { name: "base".into(), format: "raw".into() });
@@ -202,7 +202,7 @@ fn nothing_leads_to_what_could_not_be_made_stable() {
 
 #[test]
 fn a_full_file_system_lets_what_is_there_be_written_and_discarded() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let mut user = User::of(&new(directory.path(), 2 << 30, CLUSTER));
     user.write(0, 8 * CLUSTER, 1).unwrap();
     user.failures().is_full.store(true, Ordering::SeqCst);
@@ -219,7 +219,7 @@ fn a_full_file_system_lets_what_is_there_be_written_and_discarded() {
 
 #[test]
 fn compressed_clusters_that_are_counted_too_low_are_not_written_to() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = compressed(directory.path(), 2, 4096, 4 << 20);
     let mut bytes = fs::read(&path).unwrap();
     let number = |bytes: &[u8], at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap());
@@ -237,7 +237,7 @@ fn compressed_clusters_that_are_counted_too_low_are_not_written_to() {
 
 #[test]
 fn a_directory_of_bitmaps_over_a_table_is_damage() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = new(directory.path(), DISK_BYTES, 512);
     let mut bytes = fs::read(&path).unwrap();
     let refcount_table: [u8; 8] = bytes[48..56].try_into().unwrap();
@@ -259,7 +259,7 @@ fn a_directory_of_bitmaps_over_a_table_is_damage() {
 
 #[test]
 fn a_snapshot_of_an_absurd_size_is_not_applied() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = new(directory.path(), DISK_BYTES, CLUSTER);
     let nothing = AllowedDirectories::none();
     Qcow2Disk::make_snapshot(&open_to_change(&path), "one", &nothing).unwrap();
@@ -273,7 +273,7 @@ fn a_snapshot_of_an_absurd_size_is_not_applied() {
 
 #[test]
 fn zeros_that_kept_their_place_give_it_back_when_they_are_discarded() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = new(directory.path(), 16 << 20, CLUSTER);
     let mut user = User::of(&path);
     (0..16).for_each(|at| user.write(at << 20, 1 << 20, 1).unwrap());
@@ -285,7 +285,7 @@ fn zeros_that_kept_their_place_give_it_back_when_they_are_discarded() {
 
 #[test]
 fn reads_go_on_while_changes_wait_for_the_check() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
     qemu_img(&["create", "-q", "-f", "qcow2", "-o", "cluster_size=4k,preallocation=metadata", text(&path), "8G"]);
     let file = fs::File::open(&path).unwrap();
@@ -324,7 +324,7 @@ fn nothing_is_written_before_bitmaps_are_marked() {
     for (failing, is_full, error) in
         [(1, true, libc::ENOSPC), (2, true, libc::ENOSPC), (1, false, libc::EIO), (2, false, libc::EIO)]
     {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = blockyard_fuzz::memory_directory().unwrap();
         let path = new(directory.path(), DISK_BYTES, CLUSTER);
         User::of(&path).write(0, CLUSTER, 7).unwrap();
         ["one", "two"].iter().for_each(|name| qemu_img(&["bitmap", "--add", text(&path), name]));
@@ -365,7 +365,7 @@ fn whatever_fails_nothing_is_lost_and_nothing_is_damaged() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % end
         };
-        let directory = tempfile::tempdir().unwrap();
+        let directory = blockyard_fuzz::memory_directory().unwrap();
         let cluster = [512, 4096, 16384][seed as usize % 3];
         let (path, first) = match seed % 4 {
             0 => (compressed(directory.path(), DISK_BYTES / cluster, cluster, DISK_BYTES), 7),
@@ -428,7 +428,7 @@ fn whatever_fails_nothing_is_lost_and_nothing_is_damaged() {
 /// Whoever names files may rename them: what would be written and what would be emptied must be of one chain.
 #[test]
 fn a_base_that_was_replaced_meanwhile_is_none() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let [base, other, path] = ["base.raw", "other.raw", "image.qcow2"].map(|name| directory.path().join(name));
     for path in [&base, &other] {
         fs::write(path, vec![1; DISK_BYTES as usize]).unwrap();

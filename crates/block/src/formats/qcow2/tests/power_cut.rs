@@ -164,7 +164,7 @@ fn hung(queue: Box<dyn Queue>, doing: &str) -> ! {
 }
 
 fn write_a_story(origin: Origin, cluster_bytes: u32, seed: u64, in_order: bool) -> Story {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = create(directory.path(), origin, cluster_bytes);
     let recorder = if in_order { Recorder::of(&[&path]) } else { Recorder::skipping_barriers(&[&path]) };
     let disk = open(&path).unwrap();
