@@ -319,7 +319,10 @@ impl<'a> Census<'a> {
             let is_compressed = reference.part == Part::Compressed;
             self.compressed_entries += u64::from(is_compressed);
             self.judge_cluster(&reference, table, users)?;
-            if !reference.is_used() && reference.part != Part::External {
+            // Zeros that lie at the beginning of a data file lie nowhere, for QEMU.
+            let is_first = reference.part == Part::External && reference.offset_bytes == 0;
+            let is_nowhere = is_first && !self.header.has_extended_l2() && reference.entry & ZERO != 0;
+            if is_nowhere || (!reference.is_used() && reference.part != Part::External) {
                 continue;
             }
             if is_active {

@@ -337,3 +337,19 @@ fn twins_of_which_qemu_has_one_stay_twins_for_long() {
     let from = number("BLOCKYARD_TWINS_FROM", 1000);
     tell_all(from..from + number("BLOCKYARD_TWINS", 10_000));
 }
+
+#[test]
+fn zeros_at_the_beginning_of_a_data_file_are_counted_as_by_qemu() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let [mine, yours] = ["ours", "theirs"].map(|name| directory.path().join(name));
+    [&mine, &yours].iter().for_each(|path| fs::create_dir(path).unwrap());
+    let (ours, theirs) = (Ours::of(&mine), Theirs::of(&yours));
+    let (has_extended_l2, is_lazy, is_zstd) = (false, false, false);
+    let making = Making { cluster_bits: 12, version: 3, refcount_order: 4, has_extended_l2, is_lazy, is_zstd };
+    ours.create(&making, 8192, false, true);
+    theirs.create("image", &making, 8192, &[], Some("data"));
+    let (offset, length) = (0, 8192);
+    let steps = [Step::Write { offset, length, byte: 7 }, Step::Zero { offset, length, unmap: false }];
+    both_perform(&ours, &theirs, &mut steps.to_vec()).unwrap();
+    compare::in_order(&ours.image, &theirs).unwrap();
+}

@@ -18,6 +18,10 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("has a snapshot", "two snapshots of one name cannot be told apart"),
     ("its refcounts of", "refused before anything is changed; QEMU fails, too, and may leave leaks"),
     ("has clusters that are compressed by zstd", "amend to version 2; QEMU's does not look into snapshots"),
+    (
+        "uses of a cluster are too many for its refcount",
+        "amend to narrower ones; ours may share with a snapshot what rebase copied, and QEMU's did not",
+    ),
     ("which has no lazy refcounts", "amend to version 2 with lazy refcounts: QEMU makes one without, if it had them"),
     ("has bitmaps, which version 2", "amend would lose them, as QEMU's does"),
     ("has its data in another file", "a snapshot cannot keep what another file holds; QEMU refuses it, too"),
@@ -190,7 +194,7 @@ fn same_snapshots(twins: &Twins, ours: &Ours, theirs: &Theirs) -> Result<(), Str
 }
 
 /// Both images are in order: ours by QEMU's check, and QEMU's by ours.
-fn in_order(image: &Path, theirs: &Theirs) -> Result<(), String> {
+pub(super) fn in_order(image: &Path, theirs: &Theirs) -> Result<(), String> {
     let read = Theirs::of(image.parent().unwrap());
     let of_ours = read.json(&["check", "-U", "--output=json", "-f", "qcow2", "image"])?;
     let count = |name: &str| of_ours[name].as_u64().unwrap_or(0);
