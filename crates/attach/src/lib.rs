@@ -176,6 +176,8 @@ impl Attachment {
             // What programs lock of the disk, they lock there (crates/posix/src/locks.rs), and count there who changes
             // it (crates/posix/src/writers.rs).
             File::create_new(socket.with_extension("flock")).context("making a file")?;
+            // So do those that write parts of blocks (crates/posix/src/partial_writes.rs).
+            File::create_new(socket.with_extension("parts")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
             let page = Page::new(shared, is_alone).context("making a file")?;
             let of_disk = Arc::new(Sessions::new(name.clone(), page, is_alone, is_elsewhere, elsewhere));

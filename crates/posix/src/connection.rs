@@ -6,6 +6,7 @@ use crate::behind::Behind;
 use crate::errno::Errno;
 use crate::locks;
 use crate::names::{DOOR, NAMES_MAX, beside};
+use crate::partial_writes::{Alone, PartialWrites};
 use crate::setup::{Inside, disk};
 use crate::signals::{self, Busy};
 use crate::users::{self, UnderWay, Users};
@@ -20,10 +21,11 @@ use std::error::Error;
 use std::fs::File;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -83,8 +85,7 @@ pub(crate) struct Connection {
     requests: OnceLock<Requests>,
     /// Whether a thread tells of their ends.
     has_teller: AtomicBool,
-    /// Whoever writes a part of a block, and so reads the rest of it before, writes alone.
-    pub(crate) whole_blocks: RwLock<()>,
+    pub(crate) partial_writes: PartialWrites,
 }
 
 static CONNECTIONS: [AtomicPtr<Connection>; NAMES_MAX] = [const { AtomicPtr::new(null_mut()) }; NAMES_MAX];
@@ -193,7 +194,7 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         turn: AtomicUsize::new(0),
         requests: OnceLock::new(),
         has_teller: AtomicBool::new(false),
-        whole_blocks: RwLock::new(()),
+        partial_writes: PartialWrites::default(),
     })
 }
 
@@ -282,6 +283,11 @@ impl Connection {
         let changes = self.writers.quiet().filter(|_| self.server != Server::Between)?;
         let incarnation = self.opened.session.as_ref().map_or(0, |session| session.incarnation());
         Some(State { changes, incarnation })
+    }
+
+    /// Writes parts of the blocks in `bytes`, which nobody else does until what this gives is dropped.
+    pub(crate) fn write_parts(&self, bytes: Range<u64>) -> Result<Alone<'_>, Errno> {
+        self.partial_writes.alone(self.number, bytes)
     }
 
     /// A request of this process's, which nobody waits for, until it is dropped.

@@ -33,6 +33,7 @@ mod locks;
 mod names;
 mod next;
 mod own;
+mod partial_writes;
 mod queue;
 mod setup;
 mod signals;

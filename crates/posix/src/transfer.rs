@@ -241,9 +241,9 @@ fn write_chunk(
 ) -> Result<(), Errno> {
     let (_shared, _alone);
     if chunk.is_whole_blocks() {
-        _shared = connection.whole_blocks.read();
+        _shared = connection.partial_writes.keep_out();
     } else {
-        _alone = connection.whole_blocks.write();
+        _alone = connection.write_parts(chunk.blocks_from..chunk.blocks_from + chunk.blocks_bytes as u64)?;
         let block = connection.geometry.logical_block_bytes as usize;
         for at in [0, chunk.blocks_bytes - block].into_iter().take(chunk.blocks_bytes / block) {
             push(channel, Operation::Read, chunk.blocks_from + at as u64, &[segment(at, block)], 0)?;

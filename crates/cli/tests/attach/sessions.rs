@@ -71,3 +71,29 @@ fn processes_share_a_virtqueue_where_a_server_has_no_more() {
         assert!(fs::read(&disk).unwrap() == moved, "{name}");
     }
 }
+
+/// Each reads the rest of the block and writes all of it: one after the other.
+#[test]
+fn parts_of_a_block_are_not_undone_by_other_processes() {
+    let yard = Yard::new();
+    let (image, socket) = (yard.random("disk.img", BYTES, 31), yard.path("vm.sock"));
+    let program = "import os
+children = []
+for number in range(4):
+    child = os.fork()
+    if child:
+        children.append(child)
+        continue
+    disk = os.open('/disk', os.O_RDWR)
+    for turn in range(300):
+        mine = turn.to_bytes(4, 'little')
+        os.pwrite(disk, mine, 1000 + number * 8)
+        if os.pread(disk, 4, 1000 + number * 8) != mine: os._exit(1)
+    os._exit(0)
+for child in children: assert os.waitpid(child, 0)[1] == 0";
+    let words = ["/usr/bin/python3", "-c", program];
+    run(&mut on_disk(&image, words)).succeeded();
+    let server = Server::start(&["--socket".as_ref(), socket.as_ref(), image.as_ref()], &socket);
+    run(&mut on_disk(format!("session:{}", socket.display()), words)).succeeded();
+    server.stop();
+}

@@ -1,0 +1,80 @@
+//! Whoever writes a part of a block reads the rest of it before, and what another writes there meanwhile would be lost.
+//! So parts are written alone: among the threads of a process, where nobody writes whole blocks meanwhile, either; and
+//! among the processes of an `attach`, by locks of the file system's on a file beside the disk's socket, which end with
+//! whoever has them.
+
+use crate::errno::Errno;
+use crate::names::beside;
+use crate::own;
+use crate::setup::{self, Inside};
+use libc::{c_int, c_short, flock};
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// What the file is called, behind the name of the disk's socket.
+const ENDING: &str = ".parts";
+
+/// Those of a disk, by this process.
+#[derive(Default)]
+pub(crate) struct PartialWrites {
+    threads: RwLock<()>,
+    /// Open from the first on, if there is one.
+    file: OnceLock<Option<File>>,
+}
+
+/// Nobody else writes parts of these blocks, for as long as this is there.
+pub(crate) struct Alone<'a> {
+    file: Option<(&'a File, Range<u64>)>,
+    _threads: RwLockWriteGuard<'a, ()>,
+}
+
+impl PartialWrites {
+    /// Whole blocks are written: no thread of this process writes parts.
+    pub(crate) fn keep_out(&self) -> RwLockReadGuard<'_, ()> {
+        self.threads.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Parts of the blocks in `bytes` are about to be written.
+    pub(crate) fn alone(&self, number: usize, bytes: Range<u64>) -> Result<Alone<'_>, Errno> {
+        let threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
+        let file = self.file.get_or_init(|| {
+            let _inside = Inside::enter();
+            let path = beside(&setup::disk(number)?.disk, ENDING)?;
+            own::make(|| File::options().read(true).write(true).open(path)).ok()
+        });
+        if let Some(file) = file {
+            lock(file, libc::F_WRLCK, &bytes)?;
+        }
+        Ok(Alone { file: file.as_ref().map(|file| (file, bytes)), _threads: threads })
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        if let Some((file, bytes)) = &self.file {
+            // It cannot fail.
+            let _ = lock(file, libc::F_UNLCK, bytes);
+        }
+    }
+}
+
+/// Waits for a lock, or gives it back.
+fn lock(file: &File, kind: c_int, bytes: &Range<u64>) -> Result<(), Errno> {
+    // SAFETY: a structure of numbers.
+    let mut wanted: flock = unsafe { std::mem::zeroed() };
+    (wanted.l_type, wanted.l_whence) = (kind as c_short, libc::SEEK_SET as c_short);
+    // A disk is no longer than a file may be.
+    (wanted.l_start, wanted.l_len) = (bytes.start as i64, (bytes.end - bytes.start) as i64);
+    loop {
+        // SAFETY: the structure is what the command takes.
+        if unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_OFD_SETLKW, &raw mut wanted) } == 0 {
+            return Ok(());
+        }
+        match Errno::last() {
+            Errno(libc::EINTR) => {}
+            error => return Err(error),
+        }
+    }
+}
