@@ -381,6 +381,28 @@ for _ in range(4): os.write(disk, bytes(4096))
     }
 }
 
+/// A name of a descriptor is the disk, and not what stands for it in the kernel.
+#[test]
+fn names_of_descriptors_lead_to_the_disk() {
+    let yard = Yard::new();
+    let disk = yard.random("disk.img", BYTES, 47);
+    let before = yard.path("before");
+    fs::copy(&disk, &before).unwrap();
+    let script = "cmp /dev/stdin $0 </disk && cmp /dev/fd/3 $0 3</disk && cmp /proc/self/fd/0 $0 </disk &&
+cmp /proc/thread-self/fd/0 $0 </disk || exit 1
+cmp /dev/fd/07 /disk 3</disk && exit 1
+test -b /dev/stdin </disk || exit 2
+exec 4<>/disk
+printf written | dd of=/dev/fd/4 conv=notrunc status=none || exit 3
+test \"$(head -c 7 /proc/self/fd/4)\" = written || exit 4
+test \"$(head -c 7 /dev/stdin <$0)\" = \"$(head -c 7 $0)\"";
+    let words = ["bash".as_ref(), "-c".as_ref(), script.as_ref(), before.as_os_str()];
+    run(&mut on_disk(&disk, words)).succeeded();
+    let mut expected = fs::read(&before).unwrap();
+    expected[..7].copy_from_slice(b"written");
+    assert!(fs::read(&disk).unwrap() == expected);
+}
+
 #[test]
 fn dd_copies_in_blocks_of_any_size() {
     let yard = Yard::new();

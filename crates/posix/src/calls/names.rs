@@ -1,6 +1,6 @@
 //! Calls that name a file.
 
-use crate::calls::{data, disk};
+use crate::calls::{data, descriptor_names, disk};
 use crate::description::{self, Mapped};
 use crate::errno::{Errno, answer_int};
 use crate::guarded::{get, put};
@@ -12,27 +12,30 @@ use libc::{c_char, c_int, c_uint, mode_t};
 
 calls! {
     fn [open, open64](path: *const c_char, flags: c_int, mode: mode_t) -> c_int |own| {
-        disk_named(path).map_or_else(own, |number| answer_int(opened(number, flags)))
+        disk_followed(libc::AT_FDCWD, path).map_or_else(own, |number| answer_int(opened(number, flags)))
     }
     fn [__open_2, __open64_2](path: *const c_char, flags: c_int) -> c_int |own| {
-        disk_named(path).map_or_else(own, |number| answer_int(opened(number, flags)))
+        disk_followed(libc::AT_FDCWD, path).map_or_else(own, |number| answer_int(opened(number, flags)))
     }
     fn [openat, openat64](directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int |own| {
-        disk_in(directory, path).map_or_else(own, |number| answer_int(opened(number, flags)))
+        disk_followed(directory, path).map_or_else(own, |number| answer_int(opened(number, flags)))
     }
     fn [__openat_2, __openat64_2](directory: c_int, path: *const c_char, flags: c_int) -> c_int |own| {
-        disk_in(directory, path).map_or_else(own, |number| answer_int(opened(number, flags)))
+        disk_followed(directory, path).map_or_else(own, |number| answer_int(opened(number, flags)))
     }
     fn [openat2](directory: c_int, path: *const c_char, how: *const u64, size: usize) -> c_int |_own| {
         let opened = |number| get(how).and_then(|flags| opened(number, flags as c_int));
         // SAFETY: the program's arguments. Not every libc has it.
         let own = || unsafe { libc::syscall(libc::SYS_openat2, directory, path, how, size) } as c_int;
-        disk_in(directory, path).map_or_else(own, |number| answer_int(opened(number)))
+        disk_followed(directory, path).map_or_else(own, |number| answer_int(opened(number)))
     }
     fn [creat, creat64](path: *const c_char, mode: mode_t) -> c_int |own| {
-        disk_named(path).map_or_else(own, |number| answer_int(opened(number, CREAT)))
+        disk_followed(libc::AT_FDCWD, path).map_or_else(own, |number| answer_int(opened(number, CREAT)))
     }
-    fn [stat, stat64, lstat, lstat64](path: *const c_char, found: *mut libc::stat) -> c_int |own| {
+    fn [stat, stat64](path: *const c_char, found: *mut libc::stat) -> c_int |own| {
+        disk_followed(libc::AT_FDCWD, path).map_or_else(own, |number| answer_int(stated(number, found)))
+    }
+    fn [lstat, lstat64](path: *const c_char, found: *mut libc::stat) -> c_int |own| {
         disk_named(path).map_or_else(own, |number| answer_int(stated(number, found)))
     }
     fn [__xstat, __xstat64, __lxstat, __lxstat64](
@@ -59,10 +62,10 @@ calls! {
         disk_at(directory, path, flags).map_or_else(own, |number| answer_int(number.and_then(stated)))
     }
     fn [access, euidaccess, eaccess](path: *const c_char, mode: c_int) -> c_int |own| {
-        disk_named(path).map_or_else(own, |number| answer_int(accessed(number, mode)))
+        disk_followed(libc::AT_FDCWD, path).map_or_else(own, |number| answer_int(accessed(number, mode)))
     }
     fn [faccessat](directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int |own| {
-        disk_in(directory, path).map_or_else(own, |number| answer_int(accessed(number, mode)))
+        disk_followed(directory, path).map_or_else(own, |number| answer_int(accessed(number, mode)))
     }
     fn [unlink, remove](path: *const c_char) -> c_int |own| {
         disk_named(path).map_or_else(own, |_| answer_int(BUSY))
@@ -106,13 +109,20 @@ pub(super) fn disk_in(directory: c_int, path: *const c_char) -> Option<usize> {
     if path.is_null() { None } else { setup::find(directory, path) }
 }
 
-/// The same, where a call may name a descriptor (`AT_EMPTY_PATH`).
+/// The same of a path that may lead there by a descriptor, too (`/dev/stdin`).
+#[inline]
+pub(super) fn disk_followed(directory: c_int, path: *const c_char) -> Option<usize> {
+    disk_in(directory, path).or_else(|| descriptor_names::disk_of(path))
+}
+
+/// The same, where a call may name a descriptor (`AT_EMPTY_PATH`), or a link itself (`AT_SYMLINK_NOFOLLOW`).
 pub(super) fn disk_at(directory: c_int, path: *const c_char, flags: c_int) -> Option<Result<usize, Errno>> {
     let is_empty = || path.is_null() || get(path) == Ok(0);
     if flags & libc::AT_EMPTY_PATH != 0 && is_empty() {
         return Some(disk(directory)?.map(|disk| disk.number));
     }
-    disk_in(directory, path).map(Ok)
+    let find = if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { disk_followed } else { disk_in };
+    find(directory, path).map(Ok)
 }
 
 /// Opens a disk, as open(2) does.

@@ -2,7 +2,7 @@
 //! opened at once, and what the child opens is that descriptor.
 
 use crate::calls::duplicated;
-use crate::calls::names::{disk_named, opened};
+use crate::calls::names::{disk_followed, opened};
 use crate::errno::Errno;
 use crate::next::{calls, own};
 use crate::own;
@@ -62,7 +62,7 @@ calls! {
     fn [posix_spawn_file_actions_addopen](
         actions: *mut Actions, descriptor: c_int, path: *const c_char, flags: c_int, mode: mode_t
     ) -> c_int |own| {
-        disk_named(path).map_or_else(own, |number| added(actions, descriptor, number, flags))
+        disk_followed(libc::AT_FDCWD, path).map_or_else(own, |number| added(actions, descriptor, number, flags))
     }
     fn [posix_spawn_file_actions_destroy](actions: *mut Actions) -> c_int |own| {
         for opened in all().filter(|opened| opened.of.load(Ordering::Acquire) == actions.addr()) {

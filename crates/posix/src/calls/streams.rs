@@ -1,6 +1,6 @@
 //! Streams of stdio that a program opens on disks: libc's, on descriptors that this library opens (`stdio`).
 
-use crate::calls::names::{disk_named, opened};
+use crate::calls::names::{disk_followed, opened};
 use crate::description::Description;
 use crate::errno::Errno;
 use crate::next::{calls, own};
@@ -19,13 +19,13 @@ calls! {
     fn [fopen, fopen64](path: Text, mode: Text) -> *mut FILE |own| {
         // SAFETY: the caller's.
         let opened = |number| answer_stream(opened_stream(number, unsafe { CStr::from_ptr(mode) }));
-        disk_named(path).map_or_else(own, opened)
+        disk_followed(libc::AT_FDCWD, path).map_or_else(own, opened)
     }
     fn [freopen, freopen64](path: Text, mode: Text, of: *mut FILE) -> *mut FILE |own| {
         // SAFETY: the caller's.
         let before = unsafe { libc::fileno(of) };
         let is_on = table::find(before).map(|open| open.disk());
-        let number = if path.is_null() { is_on } else { disk_named(path) };
+        let number = if path.is_null() { is_on } else { disk_followed(libc::AT_FDCWD, path) };
         if is_on.is_some() {
             // SAFETY: the caller's. From now on, what libc does on the descriptor, the kernel does.
             unsafe { libc::fflush(of) };
