@@ -390,7 +390,7 @@ fn names_of_descriptors_lead_to_the_disk() {
     fs::copy(&disk, &before).unwrap();
     let script = "cmp /dev/stdin $0 </disk && cmp /dev/fd/3 $0 3</disk && cmp /proc/self/fd/0 $0 </disk &&
 cmp /proc/thread-self/fd/0 $0 </disk || exit 1
-cmp /dev/fd/07 /disk 3</disk && exit 1
+cmp /dev/fd/03 /disk 3</disk && exit 1
 test -b /dev/stdin </disk || exit 2
 exec 4<>/disk
 printf written | dd of=/dev/fd/4 conv=notrunc status=none || exit 3

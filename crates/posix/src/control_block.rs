@@ -208,6 +208,13 @@ fn start(function: extern "C" fn(sigval), value: sigval, attributes: *const libc
     extern "C" fn begin(argument: *mut c_void) -> *mut c_void {
         // SAFETY: it was made below, for this thread.
         let (function, value) = *unsafe { Box::from_raw(argument.cast::<(extern "C" fn(sigval), sigval)>()) };
+        // The thread that makes it takes none: as glibc has it, this one takes all.
+        // SAFETY: a set of signals that is filled in before it is used.
+        unsafe {
+            let mut none = zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        }
         function(value);
         std::ptr::null_mut()
     }

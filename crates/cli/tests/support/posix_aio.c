@@ -148,6 +148,10 @@ static int calls, sum;
 
 static void called(union sigval value)
 {
+	sigset_t blocked;
+	CHECK(pthread_sigmask(0, NULL, &blocked) == 0);
+	for (int signal = 1; signal < 32; signal++)
+		CHECK(!sigismember(&blocked, signal));
 	pthread_mutex_lock(&mutex);
 	calls++;
 	sum += value.sival_int;

@@ -33,7 +33,8 @@ pub(super) fn disk_of(path: *const c_char) -> Option<usize> {
 
 fn descriptor(name: &[u8]) -> Option<c_int> {
     let number = |digits: &[u8]| -> Option<c_int> {
-        let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        // As the kernel has them.
+        let is_number = digits.iter().all(u8::is_ascii_digit) && (digits == b"0" || !digits.starts_with(b"0"));
         str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
     };
     match name {
