@@ -276,7 +276,7 @@ fn report(seen: &Seen, began: Instant) {
 
 #[test]
 fn no_crash_of_a_short_history_loses_what_was_flushed() {
-    const STATES: usize = 10_000;
+    const STATES: usize = 20_000;
     let began = Instant::now();
     let seen = crash(&all_cases(), Bounds { states: STATES, qemu_one_of: 64 });
     report(&seen, began);

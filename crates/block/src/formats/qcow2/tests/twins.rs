@@ -327,7 +327,7 @@ fn tell_all(numbers: Range<u64>) {
 
 #[test]
 fn twins_of_which_qemu_has_one_stay_twins() {
-    tell_all(0..200);
+    tell_all(0..500);
 }
 
 #[test]
