@@ -102,7 +102,8 @@ impl DiskSpecification {
         Ok(self)
     }
 
-    /// The same disk as it was when a snapshot was made of it, inside of its image: the one with this name, or id.
+    /// The same disk as it was when a snapshot was made of it, inside of its image: the one with this
+    /// id, or else this name; with `snapshot.id=` or `snapshot.name=` before it, with that alone.
     ///
     /// # Errors
     /// When it says one already, or is in no file.

@@ -19,7 +19,7 @@ impl Key {
 /// In the order in which they are written, before those of [`hindrances`].
 pub(super) const KEYS: &[Key] = &[
     Key { name: "format", value: Some("raw, qcow2, luks, vmdk, vdi, vpc, vhdx, qed, parallels or ova") },
-    Key { name: "snapshot-name", value: Some("the name or the id of a snapshot that a qcow2 image has inside") },
+    Key { name: "snapshot-name", value: Some("the id or the name of a snapshot that a qcow2 image has inside") },
     Key { name: "key-file", value: Some("a file that has the passphrase of an encrypted image, and nothing else") },
     Key { name: "backing-key-file", value: Some("[N:]FILE, the same of the image that is number N behind it, or 1") },
     Key { name: "disk", value: Some("the number of a disk in an OVA, from 1") },

@@ -51,6 +51,43 @@ fn snapshots_are_made_listed_applied_and_deleted_as_by_qemu_img() {
     assert!(fs::read(yard.path("out.img")).unwrap() == first);
 }
 
+/// Where one's name is another's id, each is what was said, as by qemu-img.
+#[test]
+fn a_name_that_is_another_ones_id_is_a_name() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 vm.qcow2 1M");
+    let contents = ["old", "2", "1"].map(|name| {
+        yard.random("data.img", MIB, name.len() as u64 + u64::from(name.as_bytes()[0]));
+        image(&yard, ["convert", "-q", "-n", "data.img", "vm.qcow2"]).succeeded();
+        image(&yard, ["snapshot", "-q", "-c", name, "vm.qcow2"]).succeeded();
+        fs::read(yard.path("data.img")).unwrap()
+    });
+    // The first has the id 1.
+    for (which, wanted) in [("1", 0), ("2", 1), ("3", 2), ("snapshot.name=1", 2), ("snapshot.id=1", 0), ("old", 0)] {
+        image(&yard, ["convert", "-q", "-l", which, "vm.qcow2", "ours.img"]).succeeded();
+        assert!(fs::read(yard.path("ours.img")).unwrap() == contents[wanted], "{which}");
+        qemu_img(&yard, &format!("convert -f qcow2 -O raw -l {which} vm.qcow2 theirs.img"));
+        assert!(same(&yard.path("ours.img"), &yard.path("theirs.img")), "{which}");
+    }
+    for which in ["snapshot.id=old", "snapshot.name=3"] {
+        image(&yard, ["convert", "-q", "-l", which, "vm.qcow2", "ours.img"]).failed(1, &["has no snapshot"]);
+    }
+    fs::copy(yard.path("vm.qcow2"), yard.path("theirs.qcow2")).unwrap();
+    image(&yard, ["snapshot", "-d", "3", "vm.qcow2"]).failed(1, &["has no snapshot \"3\""]);
+    image(&yard, ["snapshot", "-d", "1", "vm.qcow2"]).succeeded();
+    qemu_img(&yard, "snapshot -d 1 theirs.qcow2");
+    let names = |image: &str| {
+        let snapshots = qemu_img(&yard, &format!("info --output=json {image}")).json();
+        let of = |snapshot: &serde_json::Value| snapshot["name"].as_str().unwrap().to_owned();
+        snapshots["snapshots"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(names("vm.qcow2"), ["old", "2"]);
+    assert_eq!(names("vm.qcow2"), names("theirs.qcow2"));
+    image(&yard, ["snapshot", "-a", "1", "vm.qcow2"]).succeeded();
+    image(&yard, ["convert", "-q", "vm.qcow2", "ours.img"]).succeeded();
+    assert!(fs::read(yard.path("ours.img")).unwrap() == contents[0]);
+}
+
 #[test]
 fn a_snapshot_that_cannot_be_had_is_said() {
     let yard = Yard::new();

@@ -74,7 +74,7 @@ impl Qcow2Disk {
     /// As [`Qcow2Disk::open`] for writing; when there is no such snapshot, or the image is damaged.
     pub fn apply_snapshot(image: &OpenedFile, which: &str, allowed: &AllowedDirectories) -> Result<(), ImageError> {
         let mut change = Change::new(image, allowed)?;
-        let found = change.find(which)?;
+        let found = change.found(either(&change.found, which), which)?;
         // Their bits would have to be those of what differs, and their size that of the disk.
         if change.header.bitmaps.is_some_and(|bitmaps| bitmaps.bitmaps > 0) {
             return Err(
@@ -85,13 +85,13 @@ impl Qcow2Disk {
         change.finish(applied, "apply a snapshot of")
     }
 
-    /// Removes a snapshot from an image: the one with the id `which`, or that name.
+    /// Removes a snapshot from an image: the first of that name. An id is no name, as another's name may be one.
     ///
     /// # Errors
     /// As [`Qcow2Disk::apply_snapshot`].
-    pub fn remove_snapshot(image: &OpenedFile, which: &str, allowed: &AllowedDirectories) -> Result<(), ImageError> {
+    pub fn remove_snapshot(image: &OpenedFile, name: &str, allowed: &AllowedDirectories) -> Result<(), ImageError> {
         let mut change = Change::new(image, allowed)?;
-        let found = change.find(which)?;
+        let found = change.found(with_name(&change.found, name), name)?;
         let removed = change.metadata.remove_snapshot(&change.header, &found);
         change.finish(removed, "remove a snapshot of")
     }
@@ -109,8 +109,8 @@ impl<'a> Change<'a> {
         Ok(Self { image, header, metadata, found })
     }
 
-    fn find(&self, which: &str) -> Result<FoundSnapshot, ImageError> {
-        found_of(&self.found, which).cloned().ok_or_else(|| self.refused(&format!("has no snapshot {which:?}")))
+    fn found(&self, found: Option<&FoundSnapshot>, which: &str) -> Result<FoundSnapshot, ImageError> {
+        found.cloned().ok_or_else(|| self.refused(&format!("has no snapshot {which:?}")))
     }
 
     fn refused(&self, problem: &str) -> ImageError {
@@ -135,10 +135,26 @@ pub(super) fn whole_header(image: &OpenedFile) -> Result<Header, ImageError> {
     Err(ImageError::Unusable { path: image.path().to_owned(), problem })
 }
 
-/// The one with that id, or that name.
+/// The one that `convert -l` means, as QEMU has it: `snapshot.id=ID`, `snapshot.name=NAME`, an id or else a name.
 pub(super) fn found_of<'f>(found: &'f [FoundSnapshot], which: &str) -> Option<&'f FoundSnapshot> {
-    let by_id = found.iter().find(|found| found.described.id == which);
-    by_id.or_else(|| found.iter().find(|found| found.described.name == which))
+    match (which.strip_prefix("snapshot.id="), which.strip_prefix("snapshot.name=")) {
+        (Some(id), _) => with_id(found, id),
+        (_, Some(name)) => with_name(found, name),
+        _ => either(found, which),
+    }
+}
+
+/// The one with that id, or else that name.
+fn either<'f>(found: &'f [FoundSnapshot], which: &str) -> Option<&'f FoundSnapshot> {
+    with_id(found, which).or_else(|| with_name(found, which))
+}
+
+fn with_id<'f>(found: &'f [FoundSnapshot], id: &str) -> Option<&'f FoundSnapshot> {
+    found.iter().find(|found| found.described.id == id)
+}
+
+fn with_name<'f>(found: &'f [FoundSnapshot], name: &str) -> Option<&'f FoundSnapshot> {
+    found.iter().find(|found| found.described.name == name)
 }
 
 fn failed(image: &OpenedFile, action: &'static str) -> impl Fn(io::Error) -> ImageError {

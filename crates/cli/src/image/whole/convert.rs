@@ -3,7 +3,6 @@
 use super::behind;
 use super::image_options::ImageOptions;
 use super::shut_in::shut_in;
-use super::snapshot;
 use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
 use blockyard_block::specification::{DiskSpecification, Format, Kind, SaidFormat, temporary_directory};
@@ -205,7 +204,7 @@ impl ConvertArgs {
         let source = |text: &String| {
             let from = named_image::parse_source(text, self.format)?.read_only();
             let from = match &self.snapshot {
-                Some(snapshot) => from.with_snapshot_name(snapshot::named(snapshot))?,
+                Some(snapshot) => from.with_snapshot_name(snapshot)?,
                 None => from,
             };
             from.differs_from(to)?;

@@ -25,14 +25,14 @@ pub struct SnapshotArgs {
     /// List them.
     #[arg(short, long, conflicts_with_all = ["apply", "create", "delete"])]
     list: bool,
-    /// Make the disk what it was when this one was made: what it holds now is lost.
+    /// Make the disk what it was when this one was made (its id, or its name): what it holds now is lost.
     #[arg(short, long, value_name = "SNAPSHOT", conflicts_with_all = ["create", "delete"])]
     apply: Option<String>,
     /// Make one of this name.
     #[arg(short, long, value_name = "NAME", conflicts_with = "delete")]
     create: Option<String>,
-    /// Delete it: its name, or its id.
-    #[arg(short, long, value_name = "SNAPSHOT")]
+    /// Delete the one of this name.
+    #[arg(short, long, value_name = "NAME")]
     delete: Option<String>,
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
@@ -49,12 +49,6 @@ pub struct SnapshotArgs {
     /// Say nothing.
     #[arg(short, long, conflicts_with_all = ["list", "json"])]
     quiet: bool,
-}
-
-/// The snapshot that `-l` of `convert` means.
-pub fn named(parameter: &str) -> &str {
-    let prefixes = ["snapshot.name=", "snapshot.id="];
-    prefixes.into_iter().find_map(|prefix| parameter.strip_prefix(prefix)).unwrap_or(parameter)
 }
 
 /// Runs the command.
