@@ -718,9 +718,12 @@ impl IoQueue for PortQueue {
     }
 
     fn arm(&mut self) -> bool {
-        // What the disk could not take is not to wait for something to happen.
         if self.disk.in_flight() > 0 {
+            // What the disk could not take is not to wait for something to happen.
             let _ = self.disk.submit();
+        } else {
+            // Its event may be readable for nothing, and nobody would sleep.
+            self.disk.reap();
         }
         let can_begin = self.can_begin();
         if self.is_stopping() || can_begin && self.disk.has_rest() {

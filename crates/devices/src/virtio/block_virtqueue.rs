@@ -296,9 +296,12 @@ impl BlockVirtqueue {
             return false;
         }
         self.armed = true;
-        // What the disk could not take is not to wait for something to happen.
         if self.in_flight() > 0 {
+            // What the disk could not take is not to wait for something to happen.
             let _ = self.disk.submit();
+        } else {
+            // Its event may be readable for nothing, and nobody would sleep.
+            self.disk.reap();
         }
         let more = self.ring.enable_notification() && self.takes_more() || self.has_work();
         // What waits for a token is taken when a completion comes, not before.

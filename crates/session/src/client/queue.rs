@@ -276,6 +276,8 @@ impl Queue for SessionQueue {
                 break;
             }
             if self.transfers.in_flight() == 0 || self.over {
+                // Rings may come late, too.
+                self.event.suspect();
                 self.forget_ring();
                 break;
             }
