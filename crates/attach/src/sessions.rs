@@ -145,6 +145,8 @@ impl Sessions {
         let Some(page) = self.alone() else { return Ok(()) };
         page.set_shared(others)?;
         self.settle();
+        // What one that was killed had under way there would come after what this one does.
+        self.server.iter().for_each(|server| server.settle_further());
         if !others {
             page.end_changes()?;
         }

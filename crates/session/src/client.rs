@@ -71,8 +71,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 use stream::Stream;
+
+/// How often a server is asked whether it has settled something: often at first.
+const SETTLE_PAUSE_MIN: Duration = Duration::from_micros(100);
+const SETTLE_PAUSE_MAX: Duration = Duration::from_millis(10);
 
 /// Pauses between two attempts to open a queue while the server is away.
 const OPEN_PAUSE: Duration = Duration::from_millis(5);
@@ -184,6 +189,20 @@ impl SessionDisk {
             return Err(SessionError::Refused { socket, request: code::name(code::GET_CONNECTION_COUNTS) });
         }
         link.converse(Connection::get_connection_counts)
+    }
+
+    /// Waits until all is done that its further connections had made available before, those of processes that are gone
+    /// among them; or this server is gone.
+    pub fn settle_further(&self) {
+        let link = &self.keeper.link;
+        let incarnation = self.incarnation();
+        let is_there = || self.takes_further() && self.incarnation() == incarnation;
+        let Ok(number) = link.converse(Connection::settle_connections) else { return };
+        let mut pause = SETTLE_PAUSE_MIN;
+        while is_there() && link.converse(Connection::get_settled_connections).is_ok_and(|settled| settled < number) {
+            thread::sleep(pause);
+            pause = (2 * pause).min(SETTLE_PAUSE_MAX);
+        }
     }
 
     /// Changes when the server is seen to be gone, and when there is another: between the two, anybody may have changed

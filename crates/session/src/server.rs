@@ -38,6 +38,7 @@ mod polling;
 mod ringer;
 mod served_device;
 mod session;
+mod settling;
 mod statistics;
 mod task;
 

@@ -90,5 +90,7 @@ pub(crate) mod code {
         // With FEATURE_FURTHER.
         ADD_CONNECTION = 1000,
         GET_CONNECTION_COUNTS = 1001,
+        SETTLE_CONNECTIONS = 1002,
+        GET_SETTLED_CONNECTIONS = 1003,
     }
 }

@@ -179,6 +179,16 @@ impl Connection {
         self.ask(code::GET_CONNECTION_COUNTS, &[]).map(|bytes| further::from_bytes(&bytes))
     }
 
+    /// Has the back end wait for what further connections have made available: the number of this.
+    pub(super) fn settle_connections(&self) -> Result<u64, SessionError> {
+        self.ask(code::SETTLE_CONNECTIONS, &[]).map(u64::from_ne_bytes)
+    }
+
+    /// The number up to which that is done.
+    pub(super) fn get_settled_connections(&self) -> Result<u64, SessionError> {
+        self.ask(code::GET_SETTLED_CONNECTIONS, &[]).map(u64::from_ne_bytes)
+    }
+
     pub(super) fn add_region(&self, region: &RegionMessage<'_>) -> Result<(), SessionError> {
         let body = [&[0; REGION_PREFIX_BYTES][..], &region.body()].concat();
         self.tell(code::ADD_MEM_REG, &body, &[region.file])

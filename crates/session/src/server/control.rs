@@ -10,6 +10,7 @@ use super::in_flight::InFlightMemory;
 use super::message::{self, Header, InFlightArea, Region, Request};
 use super::served_device::{ServedDevice, ServedQueueParts};
 use super::session::{EndReason, Shared};
+use super::settling;
 use super::task::{Stop, Task, Wish};
 use super::{Command, Inner, Share};
 use crate::further;
@@ -334,6 +335,11 @@ impl Control {
                 let counts = self.shared.further.statistics().counts;
                 return Ok(Reply::Payload(further::to_bytes(counts).to_vec()));
             }
+            Request::SettleConnections => {
+                let begun = settling::begin(&self.shared);
+                return Ok(Reply::number(begun.map_err(|error| Fault::End(EndReason::Server(error.to_string())))?));
+            }
+            Request::GetSettledConnections => return Ok(Reply::number(self.shared.settling_further.settled())),
             Request::GetInFlight { queues, queue_size, payload_bytes } => {
                 return self.create_in_flight(queues, queue_size, payload_bytes);
             }

@@ -161,6 +161,8 @@ pub(super) enum Request {
     SetInFlight(InFlightArea, ClientDescriptor),
     AddConnection(ClientDescriptor),
     GetConnectionCounts,
+    SettleConnections,
+    GetSettledConnections,
     GetStatus,
     SetStatus(u64),
     /// With a descriptor of the log: who sends that waits for an answer.
@@ -238,6 +240,8 @@ impl Message<'_> {
             code::SET_INFLIGHT_FD => return Ok(Request::SetInFlight(self.in_flight_area()?, self.only_descriptor()?)),
             code::ADD_CONNECTION => return Ok(Request::AddConnection(self.only_descriptor()?)),
             code::GET_CONNECTION_COUNTS => Request::GetConnectionCounts,
+            code::SETTLE_CONNECTIONS => Request::SettleConnections,
+            code::GET_SETTLED_CONNECTIONS => Request::GetSettledConnections,
             code::GET_STATUS => Request::GetStatus,
             code::SET_STATUS => Request::SetStatus(self.u64(0)?),
             code::SET_LOG_BASE if !self.descriptors.is_empty() => return Ok(Request::SetLogBase),

@@ -1,6 +1,7 @@
 //! A session, as others see it.
 
 use super::group::SessionGroup;
+use super::settling::Settling;
 use super::statistics::SessionStatistics;
 use blockyard_block::EventFd;
 use blockyard_devices::virtio::QueueStatistics;
@@ -105,8 +106,9 @@ pub(super) struct Shared {
     failure: Mutex<Option<EndReason>>,
     /// Those who wait for what is available to be done: until these are dropped.
     settling: Mutex<Vec<mpsc::Sender<()>>>,
-    /// Further connections of the client's.
+    /// Further connections of the client's, and what of them is waited for.
     pub(super) further: SessionGroup,
+    pub(super) settling_further: Settling,
     ended: EventFd,
     end: OnceLock<EndReason>,
 }
@@ -121,6 +123,7 @@ impl Shared {
             failure: Mutex::new(None),
             settling: Mutex::default(),
             further: SessionGroup::default(),
+            settling_further: Settling::default(),
             ended: EventFd::new()?,
             end: OnceLock::new(),
         })

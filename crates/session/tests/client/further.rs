@@ -62,6 +62,30 @@ fn all_of_a_clients_connections_have_the_same_disk_and_are_counted_together() {
     assert_eq!(first.further_counts().unwrap().writes, 3);
 }
 
+/// Whoever comes next finds what others had under way, who are gone or go on.
+#[test]
+fn what_was_available_is_done_when_it_is_settled() {
+    let (first, _session, _server) = first(&disk("mem:1M,latency=30ms"));
+    let all = [(); 2].map(|()| further(&first));
+    let mut clients = all.each_ref().map(|disk| Client::new(disk, 8));
+    for (client, start) in clients.iter_mut().zip([0, 8]) {
+        let segments = client.segments(0, 512);
+        (start..start + 8).for_each(|place| client.push(WRITE, place * 512, &segments, place));
+        client.queue.submit().unwrap();
+    }
+    first.settle_further();
+    assert_eq!(first.further_counts().unwrap().writes, 16);
+    for client in &mut clients {
+        let mut completions = Vec::with_capacity(8);
+        client.queue.reap(&mut completions);
+        assert_eq!(completions.len(), 8, "nothing is left to wait for");
+    }
+    // Nobody waits where there is nothing, or nobody.
+    first.settle_further();
+    drop((clients, all));
+    first.settle_further();
+}
+
 /// What was available is done, as on the first itself.
 #[test]
 fn they_end_with_the_first() {
