@@ -524,7 +524,7 @@ fn a_descriptor_s_page_cannot_be_cut_off() {
     let program = "import os
 disk = os.open('/disk', os.O_RDONLY)
 for flags in os.O_RDWR, os.O_RDWR | os.O_TRUNC:
-    try: os.ftruncate(os.open(f'/proc/self/fd/{disk}', flags), 0)
+    try: os.ftruncate(os.open(f'/proc/self/task/{os.getpid()}/fd/{disk}', flags), 0)
     except OSError as error: print(error.errno)
 print(len(os.pread(disk, 4096, 0)))";
     let stdout = run(&mut on_disk(&disk, ["/usr/bin/python3", "-c", program])).succeeded().stdout;
@@ -538,7 +538,7 @@ fn a_place_that_no_file_has_is_its_end() {
     let disk = yard.random("disk.img", BYTES, 36);
     let program = "import mmap, os, struct
 disk, other = os.open('/disk', os.O_RDWR), os.open('/disk', os.O_RDWR)
-page = mmap.mmap(os.open(f'/proc/self/fd/{disk}', os.O_RDWR), 4096)
+page = mmap.mmap(os.open(f'/proc/self/task/{os.getpid()}/fd/{disk}', os.O_RDWR), 4096)
 os.lseek(disk, 0x123456, 0)
 at = page.find(struct.pack('<Q', 0x123456))
 for place in 2**64 - 1, 2**63, 2**64 - 512:
@@ -553,7 +553,7 @@ for place in 2**64 - 1, 2**63, 2**64 - 512:
     // Nor does it take a file for one of the disk's locks that has such a name: it stays the program's.
     let program = "import mmap, os, struct
 disk, file = os.open('/disk', os.O_RDWR), os.open('other.flock', os.O_RDWR | os.O_CREAT)
-page = mmap.mmap(os.open(f'/proc/self/fd/{disk}', os.O_RDWR), 4096)
+page = mmap.mmap(os.open(f'/proc/self/task/{os.getpid()}/fd/{disk}', os.O_RDWR), 4096)
 os.lseek(disk, 0x123456, 0)
 at = page.find(struct.pack('<Q', 0x123456)) + 8
 page[at:at + 4] = struct.pack('<I', file + 1)

@@ -74,6 +74,8 @@ impl Behind {
         length: usize,
         buffers: &Buffers<'_>,
     ) -> Result<Option<usize>, Errno> {
+        // Nobody writes a part of a block meanwhile of which this writes the whole.
+        let _whole = connection.partial_writes.keep_out();
         let mut run = self.run();
         run.take_back();
         if let Some(error) = run.tell(connection.writers) {

@@ -7,7 +7,7 @@
 
 use crate::fork::alone;
 use crate::names::Named;
-use crate::{description, locks, setup};
+use crate::{description, locks, partial_writes, setup};
 use libc::c_int;
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, RawDir, fstat, memfd_create, open, readlink, readlinkat_raw};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
@@ -287,7 +287,8 @@ fn is_new(descriptor: c_int) -> bool {
 /// has opened meanwhile is none.
 fn is_of_connections(link: &[u8]) -> bool {
     const KINDS: [&[u8]; 3] = [b"socket:", b"anon_inode:[eventfd]", b"/memfd:blockyard-guest "];
-    KINDS.iter().any(|kind| link.starts_with(kind)) || link.ends_with(locks::ENDING.as_bytes())
+    const FILES: [&str; 2] = [locks::ENDING, partial_writes::ENDING];
+    KINDS.iter().any(|kind| link.starts_with(kind)) || FILES.iter().any(|file| link.ends_with(file.as_bytes()))
 }
 
 /// Asks `is_it` of what a descriptor is open on, as /proc says it. Takes no memory.

@@ -7,6 +7,7 @@ use crate::errno::Errno;
 use crate::names::beside;
 use crate::own;
 use crate::setup::{self, Inside};
+use blockyard_block::FileIdentity;
 use libc::{c_int, c_short, flock};
 use std::fs::File;
 use std::ops::Range;
@@ -14,14 +15,14 @@ use std::os::fd::AsRawFd;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What the file is called, behind the name of the disk's socket.
-const ENDING: &str = ".parts";
+pub(crate) const ENDING: &str = ".parts";
 
 /// Those of a disk, by this process.
 #[derive(Default)]
 pub(crate) struct PartialWrites {
     threads: RwLock<()>,
-    /// Open from the first on, if there is one.
-    file: OnceLock<Option<File>>,
+    /// Open from the first on, if there is one, and which that is: a program may close it past libc.
+    file: OnceLock<Option<(File, FileIdentity)>>,
 }
 
 /// Nobody else writes parts of these blocks, for as long as this is there.
@@ -42,12 +43,16 @@ impl PartialWrites {
         let file = self.file.get_or_init(|| {
             let _inside = Inside::enter();
             let path = beside(&setup::disk(number)?.disk, ENDING)?;
-            own::make(|| File::options().read(true).write(true).open(path)).ok()
+            let file = own::make(|| File::options().read(true).write(true).open(path)).ok()?;
+            let identity = FileIdentity::of_open(&file).ok()?;
+            Some((file, identity))
         });
-        if let Some(file) = file {
-            lock(file, libc::F_WRLCK, &bytes)?;
+        let Some((file, identity)) = file else { return Ok(Alone { file: None, _threads: threads }) };
+        if !identity.is_of(file) {
+            return Err(Errno(libc::EIO));
         }
-        Ok(Alone { file: file.as_ref().map(|file| (file, bytes)), _threads: threads })
+        lock(file, libc::F_WRLCK, &bytes)?;
+        Ok(Alone { file: Some((file, bytes)), _threads: threads })
     }
 }
 

@@ -243,7 +243,10 @@ fn write_chunk(
     if chunk.is_whole_blocks() {
         _shared = connection.partial_writes.keep_out();
     } else {
-        _alone = connection.write_parts(chunk.blocks_from..chunk.blocks_from + chunk.blocks_bytes as u64)?;
+        let blocks = chunk.blocks_from..chunk.blocks_from + chunk.blocks_bytes as u64;
+        _alone = connection.write_parts(blocks.clone())?;
+        // Another thread may have written there since, and not waited for it.
+        connection.behind.wait_for(connection, blocks);
         let block = connection.geometry.logical_block_bytes as usize;
         for at in [0, chunk.blocks_bytes - block].into_iter().take(chunk.blocks_bytes / block) {
             push(channel, Operation::Read, chunk.blocks_from + at as u64, &[segment(at, block)], 0)?;
