@@ -4,8 +4,8 @@
 //! that none of them stands between another and the server, the client asks on its first connection for further ones
 //! ([`ADD_CONNECTION`](code::ADD_CONNECTION), with one end of a stream), and gives the other ends away. They serve the
 //! same disk with the same rights, share the first one's part of an I/O thread, cannot ask for more, and end with it.
-//! What all of them have had, the first one may ask ([`GET_CONNECTION_COUNTS`](code::GET_CONNECTION_COUNTS)), and whether
-//! all is done that they had made available ([`SETTLE_CONNECTIONS`](code::SETTLE_CONNECTIONS)).
+//! What all of them have had, the first one may ask ([`GET_CONNECTION_COUNTS`](code::GET_CONNECTION_COUNTS)), and
+//! whether all is done that they had made available ([`SETTLE_CONNECTIONS`](code::SETTLE_CONNECTIONS)).
 
 #[cfg(doc)]
 use crate::vhost_user::code;
