@@ -14,8 +14,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 /// A virtqueue that the server runs.
 #[derive(Debug)]
@@ -179,8 +178,6 @@ pub(super) struct Link {
     /// Ends the keeper, and every wait for an answer.
     pub(super) stop: Arc<EventFd>,
     state: Mutex<State>,
-    /// There is a server again, or there never will be.
-    settled: Condvar,
     /// What servers are notified with. A server may fill such an event, and make it one to wait for: whoever notifies
     /// it then waits until somebody takes it.
     kicks: Mutex<Vec<Weak<EventFd>>>,
@@ -213,7 +210,6 @@ impl Link {
                 given_up: None,
                 failure: None,
             }),
-            settled: Condvar::new(),
             kicks: Mutex::default(),
             generation: AtomicU64::new(0),
             incarnation: AtomicU64::new(0),
@@ -283,55 +279,21 @@ impl Link {
         if let Some(failure) = &state.failure {
             return Err(SessionError::Ended(Arc::clone(failure)));
         }
-        state
-            .connection
-            .clone()
-            .filter(|_| state.given_up.is_none())
-            .ok_or_else(|| SessionError::Away(Arc::clone(&self.name)))
-    }
-
-    /// Has something done with the server, and with the next one if this one is gone or goes meanwhile, and another is
-    /// waited for.
-    fn with_server<T>(
-        &self,
-        mut act: impl FnMut(&mut State, &Connection) -> Result<T, SessionError>,
-    ) -> Result<T, SessionError> {
-        let comes_back = self.path.is_some() && self.options.reconnect > Duration::ZERO;
-        let mut state = lock(&self.state);
-        loop {
-            let error = match self.connected(&state).and_then(|connection| act(&mut state, &connection)) {
-                Ok(done) => return Ok(done),
-                Err(error) => error,
-            };
-            let is_away =
-                matches!(error, SessionError::Away(_)) || state.given_up.as_ref().is_some_and(|why| why.may_pass);
-            if !is_away || !comes_back {
-                return Err(error);
-            }
-            state = self.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        state.connection.clone().ok_or_else(|| SessionError::Away(Arc::clone(&self.name)))
     }
 
     /// Starts a virtqueue, whose requests' data lie in `memory`, or where [`lend_memory`](Self::lend_memory) says.
     pub(super) fn open_queue(&self, memory: Option<&MemoryMap>, shape: RingShape) -> Result<Opened, SessionError> {
-        self.with_server(|state, connection| self.open_queue_of(state, connection, memory, shape))
-    }
-
-    fn open_queue_of(
-        &self,
-        state: &mut State,
-        connection: &Connection,
-        memory: Option<&MemoryMap>,
-        shape: RingShape,
-    ) -> Result<Opened, SessionError> {
         let os = |error| SessionError::Os { socket: Arc::clone(&self.name), error };
+        let mut state = lock(&self.state);
+        let connection = self.connected(&state)?;
         let queues = state.offer.queues;
         let Some(index) = state.vrings.iter().position(Option::is_none) else {
             return Err(SessionError::NoQueue { socket: Arc::clone(&self.name), queues });
         };
         let queues_left = state.queues_left() - 1;
         let own = Ring::allocate(&shape).map_err(os)?;
-        let private = state.insert_private(&own, index, connection)?;
+        let private = state.insert_private(&own, index, &connection)?;
         let mut shared = Vec::new();
         let parts = match memory.filter(|_| self.options.io_buffer_bytes.is_none()) {
             None => Ok(None),
@@ -351,7 +313,7 @@ impl Link {
             }
         };
         let mut running = Running { vring: Arc::new(vring), addresses: ring.addresses(), kick, private, shared };
-        let started = Self::start_queue(state, connection, &mut running);
+        let started = Self::start_queue(&mut state, &connection, &mut running);
         let opened = started.map(|()| Opened {
             vring: Arc::clone(&running.vring),
             ring,
@@ -371,21 +333,21 @@ impl Link {
     /// Gives the server memory of requests that go by a virtqueue that others use, too. `None` for addresses where
     /// their data have to be copied.
     pub(super) fn lend_memory(&self, memory: &MemoryMap) -> Result<LentMemory, SessionError> {
-        self.with_server(|state, connection| {
-            let mut regions = Vec::new();
-            if self.options.io_buffer_bytes.is_none() {
-                let queues_left = state.queues_left();
-                let shared = state.table.share(memory, queues_left);
-                let shared = shared.map_err(|error| SessionError::Os { socket: Arc::clone(&self.name), error })?;
-                regions = shared.unwrap_or_default();
-            }
-            if let Err(error) = state.announce_shared(connection, &mut regions) {
-                state.give_up(&error);
-                let _ = state.table.release(regions, None);
-                return Err(error);
-            }
-            Ok(LentMemory { addresses: state.addresses(&regions), regions })
-        })
+        let mut state = lock(&self.state);
+        let connection = self.connected(&state)?;
+        let mut regions = Vec::new();
+        if self.options.io_buffer_bytes.is_none() {
+            let queues_left = state.queues_left();
+            let shared = state.table.share(memory, queues_left);
+            let shared = shared.map_err(|error| SessionError::Os { socket: Arc::clone(&self.name), error })?;
+            regions = shared.unwrap_or_default();
+        }
+        if let Err(error) = state.announce_shared(&connection, &mut regions) {
+            state.give_up(&error);
+            let _ = state.table.release(regions, None);
+            return Err(error);
+        }
+        Ok(LentMemory { addresses: state.addresses(&regions), regions })
     }
 
     /// Takes it back. `drained` says whether the server owes nothing of it.
@@ -469,7 +431,6 @@ impl Link {
         let mut state = lock(&self.state);
         state.connection = None;
         state.failure = Some(reason);
-        self.settled.notify_all();
         for running in state.vrings.iter().flatten() {
             running.vring.tell(|news| news.ended = true);
         }
@@ -507,7 +468,6 @@ impl Link {
         state.offer = *offer;
         state.given_up = None;
         state.connection = Some(Arc::new(connection));
-        self.settled.notify_all();
         // Before any request completes: whoever sees that one did sees the disk as it is now.
         self.incarnation.fetch_add(1, Ordering::AcqRel);
         let geometry = self.remember(offer.geometry).then_some(offer.geometry);

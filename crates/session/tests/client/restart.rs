@@ -118,14 +118,13 @@ fn a_queue_that_is_opened_while_the_server_is_away_is_the_next_ones() {
     while rig.disk.incarnation() == away {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // One that has a virtqueue of its own, and one that shares it.
-    let others = std::thread::scope(|scope| {
+    // It shares the only virtqueue.
+    let (opened, _server) = std::thread::scope(|scope| {
         let opened = scope.spawn(|| Client::try_new(&rig.disk, 1).map(drop));
-        std::thread::sleep(Duration::from_millis(20));
-        let _server = Running::start(&QemuStorageDaemon, &rig.image, &rig.server.socket, 1);
-        opened.join().unwrap().map(|()| _server)
+        let server = Running::start(&QemuStorageDaemon, &rig.image, &rig.server.socket, 1);
+        (opened.join().unwrap(), server)
     });
-    let _server = others.unwrap();
+    opened.unwrap();
     drop(first);
     Client::new(&rig.disk, 1).write(0, &[1; 512]);
 }
