@@ -4,6 +4,7 @@
 mod tests;
 
 use super::layer;
+use super::slots::Slots;
 use crate::{Completion, Disk, MemoryMap, Operation, Queue, QueueError, Request, Segment};
 use std::io;
 use std::mem;
@@ -44,8 +45,7 @@ impl layer::DiskLayer for GatheringDisk {
             queue,
             bytes_max: geometry.transfer_bytes_max.min(BYTES_MAX),
             segments_max: (geometry.segments_max as usize).min(depth),
-            members: vec![Member::FREE; depth].into(),
-            free: (0..depth as u32).rev().collect(),
+            members: Slots::new(depth),
             gathered: None,
             segments: Vec::with_capacity(depth),
             reaped: Vec::with_capacity(depth),
@@ -55,30 +55,20 @@ impl layer::DiskLayer for GatheringDisk {
 }
 
 /// A request that has not ended. The disk below has it by its number, or that of the first of those it is one with.
-#[derive(Clone, Copy)]
 struct Member {
     token: u64,
     /// What it is by itself, if it may be one of several.
     offset_bytes: u64,
-    segment: Segment,
+    segment: Option<Segment>,
     /// Which comes next of those that are one.
-    next: Option<u32>,
-}
-
-impl Member {
-    const FREE: Self = Self {
-        token: 0,
-        offset_bytes: 0,
-        segment: Segment { region: 0, length_bytes: 0, offset_bytes: 0 },
-        next: None,
-    };
+    next: Option<u64>,
 }
 
 /// Those that are to be one, which the disk below does not have yet.
 #[derive(Clone, Copy)]
 struct Gathered {
-    first: u32,
-    last: u32,
+    first: u64,
+    last: u64,
     offset_bytes: u64,
     end_bytes: u64,
 }
@@ -87,8 +77,7 @@ struct GatheringQueue {
     queue: Box<dyn Queue>,
     bytes_max: u64,
     segments_max: usize,
-    members: Box<[Member]>,
-    free: Vec<u32>,
+    members: Slots<Member>,
     gathered: Option<Gathered>,
     /// Where those lie in memory.
     segments: Vec<Segment>,
@@ -109,7 +98,7 @@ impl GatheringQueue {
     }
 
     /// Adds a write to those that are gathered. Whether it follows them, and there is room.
-    fn add(&mut self, index: u32, offset_bytes: u64, segment: Segment) -> bool {
+    fn add(&mut self, number: u64, offset_bytes: u64, segment: Segment) -> bool {
         let Some(gathered) = &mut self.gathered else { return false };
         let end_bytes = gathered.end_bytes + u64::from(segment.length_bytes);
         if gathered.end_bytes != offset_bytes || end_bytes - gathered.offset_bytes > self.bytes_max {
@@ -126,15 +115,15 @@ impl GatheringQueue {
             None if is_full => return false,
             None => self.segments.push(segment),
         }
-        self.members[gathered.last as usize].next = Some(index);
-        (gathered.last, gathered.end_bytes) = (index, end_bytes);
+        self.members.get_mut(gathered.last).into_iter().for_each(|last| last.next = Some(number));
+        (gathered.last, gathered.end_bytes) = (number, end_bytes);
         true
     }
 
     /// Pushes what is gathered on.
     fn pass_on(&mut self) -> Result<(), QueueError> {
         let Some(Gathered { first, offset_bytes, .. }) = self.gathered else { return Ok(()) };
-        self.queue.push(&Request { operation: WRITE, offset_bytes, segments: &self.segments, token: first.into() })?;
+        self.queue.push(&Request { operation: WRITE, offset_bytes, segments: &self.segments, token: first })?;
         self.gathered = None;
         self.segments.clear();
         Ok(())
@@ -142,26 +131,43 @@ impl GatheringQueue {
 
     /// What became of what the disk below had. Whether some of it is tried again.
     fn end(&mut self, completion: Completion, completions: &mut Vec<Completion>) -> bool {
-        let is_retried = completion.result.is_err();
+        let has_failed = completion.result.is_err();
         let mut is_pushed = false;
-        let mut next = u32::try_from(completion.token).ok();
-        while let Some(index) = next {
-            let Some(member) = self.members.get_mut(index as usize) else { break };
-            let is_one_of_several = u64::from(index) != completion.token || member.next.is_some();
+        let mut next = Some(completion.token);
+        while let Some(number) = next {
+            let Some(member) = self.members.get_mut(number) else { break };
+            let is_one_of_several = number != completion.token || member.next.is_some();
             next = member.next.take();
-            let Member { token, offset_bytes, segment, .. } = *member;
-            if is_retried && is_one_of_several {
-                let by_itself = Request { operation: WRITE, offset_bytes, segments: &[segment], token: index.into() };
+            let (offset_bytes, segment) =
+                (member.offset_bytes, member.segment.filter(|_| has_failed && is_one_of_several));
+            if let Some(segment) = segment {
+                let by_itself = Request { operation: WRITE, offset_bytes, segments: &[segment], token: number };
                 // There is room: what it was a part of is back.
                 if self.queue.push(&by_itself).is_ok() {
                     is_pushed = true;
                     continue;
                 }
             }
-            self.free.push(index);
-            completions.push(Completion { token, result: completion.result });
+            let ended = self.members.take(number).map(|Member { token, .. }| Completion { token, ..completion });
+            completions.extend(ended);
         }
         is_pushed
+    }
+
+    /// Pushes a request on, or keeps it for those that follow it, under this number.
+    fn push_as(&mut self, number: u64, request: &Request<'_>, segment: Option<Segment>) -> Result<(), QueueError> {
+        let Some(segment) = segment else {
+            self.pass_on()?;
+            return self.queue.push(&Request { token: number, ..*request });
+        };
+        let offset_bytes = request.offset_bytes;
+        if !self.add(number, offset_bytes, segment) {
+            self.pass_on()?;
+            let end_bytes = offset_bytes + u64::from(segment.length_bytes);
+            self.gathered = Some(Gathered { first: number, last: number, offset_bytes, end_bytes });
+            self.segments.push(segment);
+        }
+        Ok(())
     }
 }
 
@@ -175,28 +181,18 @@ impl layer::QueueLayer for GatheringQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.members.len() - self.free.len()
+        self.members.in_use()
     }
 
     fn push(&mut self, request: &Request<'_>) -> Result<(), QueueError> {
-        let Some(&index) = self.free.last() else { return Err(QueueError::Full) };
         let segment = self.only_segment(request);
-        let member = Member { token: request.token, offset_bytes: request.offset_bytes, next: None, ..Member::FREE };
-        self.members[index as usize] = Member { segment: segment.unwrap_or(member.segment), ..member };
-        if !segment.is_some_and(|segment| self.add(index, request.offset_bytes, segment)) {
-            self.pass_on()?;
-            match segment {
-                None => self.queue.push(&Request { token: index.into(), ..*request })?,
-                Some(segment) => {
-                    let end_bytes = request.offset_bytes + u64::from(segment.length_bytes);
-                    self.gathered =
-                        Some(Gathered { first: index, last: index, offset_bytes: request.offset_bytes, end_bytes });
-                    self.segments.push(segment);
-                }
-            }
+        let member = Member { token: request.token, offset_bytes: request.offset_bytes, segment, next: None };
+        let number = self.members.insert(member).ok_or(QueueError::Full)?;
+        let pushed = self.push_as(number, request, segment);
+        if pushed.is_err() {
+            self.members.take(number);
         }
-        self.free.pop();
-        Ok(())
+        pushed
     }
 
     fn submit(&mut self) -> io::Result<()> {
@@ -235,7 +231,7 @@ impl layer::QueueLayer for GatheringQueue {
 
 impl Drop for GatheringQueue {
     fn drop(&mut self) {
-        let mut completions = Vec::with_capacity(self.members.len());
+        let mut completions = Vec::with_capacity(self.depth());
         // A disk that is broken has done what it could.
         let _ = self.drain(&mut completions);
     }
