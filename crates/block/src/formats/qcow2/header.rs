@@ -2,6 +2,7 @@
 //! extensions".
 
 use super::encryption;
+use super::entries::Layout;
 use crate::Remedy;
 use std::io;
 use std::ops::Range;
@@ -192,12 +193,6 @@ impl Header {
         let first = &first[..first.len().min(cluster_bytes as usize)];
         let l1 = Table { offset_bytes: fields.u64_at(40), length_bytes: u64::from(fields.u32_at(36)) * 8 };
         unless_looked_at(l1.check("L1 table", cluster_bytes, file_bytes))?;
-        let entry_bytes = if incompatible & INCOMPATIBLE_EXTENDED_L2 != 0 { 16 } else { 8 };
-        let (entries, wanted) = (l1.length_bytes / 8, size_bytes.div_ceil(cluster_bytes / entry_bytes * cluster_bytes));
-        if entries < wanted && !is_looked_at {
-            // What lies behind it would read as zeros, and seem to be nobody's.
-            return Err(format!("has an L1 table of {entries} entries, too small for its disk, which takes {wanted}"));
-        }
         let refcount_clusters = u64::from(fields.u32_at(56));
         let refcounts = Table { offset_bytes: fields.u64_at(48), length_bytes: refcount_clusters * cluster_bytes };
         unless_looked_at(refcounts.check("refcount table", cluster_bytes, file_bytes))?;
@@ -233,7 +228,7 @@ impl Header {
         if !is_looked_at && (compression > COMPRESSION_ZSTD || !is_said) {
             return Err(format!("is compressed in a way that is not known here (type {compression})"));
         }
-        Ok(Self {
+        let header = Self {
             version,
             cluster_bits,
             size_bytes,
@@ -251,7 +246,19 @@ impl Header {
             compression,
             encryption,
             encryption_header: extensions.encryption,
-        })
+        };
+        unless_looked_at(header.check_l1())?;
+        Ok(header)
+    }
+
+    /// What lies behind the L1 table would read as zeros, and seem to be nobody's.
+    fn check_l1(&self) -> Result<(), String> {
+        let entries = self.l1.length_bytes / 8;
+        let wanted = self.size_bytes.div_ceil(1 << Layout::of(self).table_covers_bits());
+        match entries < wanted {
+            true => Err(format!("has an L1 table of {entries} entries, too small for its disk, which takes {wanted}")),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn cluster_bytes(&self) -> u64 {
