@@ -24,7 +24,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::ptr::{self, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -162,15 +162,7 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let busy = if has_failed { Duration::ZERO } else { SERVER_BUSY };
     let shared = Shared::of(locks.as_deref());
     let calls = shared.calls();
-    let options = OpenOptions {
-        ending: &signals::ending,
-        reconnect,
-        busy,
-        patience: HERE_PATIENCE,
-        is_guest: true,
-        calls,
-        ..OpenOptions::default()
-    };
+    let options = OpenOptions { reconnect, busy, ..options(calls) };
     let Access { opened, server } =
         Access::to(&named.disk, &specification, &options).map_err(|error| failed(&error))?;
     let channels: Vec<_> = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
@@ -196,6 +188,11 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         has_teller: AtomicBool::new(false),
         partial_writes: PartialWrites::default(),
     })
+}
+
+/// How a program's disk is opened.
+fn options(calls: Option<&'static AtomicU64>) -> OpenOptions<'static> {
+    OpenOptions { ending: &signals::ending, patience: HERE_PATIENCE, is_guest: true, calls, ..OpenOptions::default() }
 }
 
 /// Who serves a disk to this process.
@@ -412,16 +409,7 @@ impl Connection {
         let named = disk(self.number).ok_or(io::ErrorKind::NotFound)?;
         let specification = named.disk.parse().map_err(io::Error::other)?;
         let once = Duration::ZERO;
-        let calls = self.writers.calls();
-        let options = OpenOptions {
-            ending: &signals::ending,
-            reconnect: once,
-            busy: once,
-            patience: HERE_PATIENCE,
-            is_guest: true,
-            calls,
-            ..OpenOptions::default()
-        };
+        let options = OpenOptions { reconnect: once, busy: once, ..options(self.writers.calls()) };
         let here = without_signals(|| open_disk(&specification, &options)).map_err(io::Error::other)?;
         Channel::new(self.here.get_or_init(|| here), bytes, depth)
     }

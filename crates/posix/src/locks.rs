@@ -12,11 +12,12 @@ use crate::errno::Errno;
 use crate::names::{NAMES_MAX, Named, beside};
 use crate::own;
 use crate::setup::{self, Inside};
-use libc::{c_int, flock};
+use libc::{c_int, c_short, flock};
 use rustix::fs::{Mode, OFlags, open, readlink};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use std::fs::File;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -63,10 +64,7 @@ impl Wanted {
 
     /// Does it, and may wait: so the caller has nothing that keeps signals back. What the kernel says of the lock.
     pub(crate) fn carry_out(mut self) -> Result<flock, Errno> {
-        // SAFETY: the structure is what the command takes.
-        if unsafe { libc::syscall(libc::SYS_fcntl, self.file, self.command, &raw mut self.lock) } < 0 {
-            return Err(Errno::last());
-        }
+        set(self.file, self.command, &mut self.lock)?;
         Ok(self.lock)
     }
 }
@@ -150,14 +148,32 @@ pub(crate) fn open_for(connection: &Connection, description: &Description) {
 
 /// As closing any descriptor of a file does: the process has no record locks of the disk any more.
 pub(crate) fn release(disk: usize) {
-    let has_locked = |connection: &&Connection| connection.has_locked.load(Ordering::Relaxed);
-    let connection = connection::there(disk).filter(has_locked);
-    let own = connection.and_then(|connection| connection.locks.as_ref()).map(|file| file.as_raw_fd());
-    let inherited = || FILES.get(disk).map(|place| place.load(Ordering::Acquire) - 1).filter(|&file| file >= 0);
-    let Some(file) = own.or_else(inherited) else { return };
+    // Without a connection, the program before this one may have left some.
+    let has_none = |connection: &Connection| !connection.has_locked.load(Ordering::Relaxed);
+    if connection::there(disk).is_some_and(has_none) {
+        return;
+    }
+    let file = FILES.get(disk).map_or(-1, |place| place.load(Ordering::Acquire) - 1);
+    if file >= 0 {
+        let _ = set(file, libc::F_SETLK, &mut range(libc::F_UNLCK, 0..0));
+    }
+}
+
+/// So much of a file; to its end, if that is nothing.
+pub(crate) fn range(kind: c_int, bytes: Range<u64>) -> flock {
     // SAFETY: all of it is numbers.
-    let mut all: flock = unsafe { std::mem::zeroed() };
-    all.l_type = libc::F_UNLCK as i16;
+    let mut range: flock = unsafe { std::mem::zeroed() };
+    (range.l_type, range.l_whence) = (kind as c_short, libc::SEEK_SET as c_short);
+    // A disk is no longer than a file may be.
+    (range.l_start, range.l_len) = (bytes.start as i64, (bytes.end - bytes.start) as i64);
+    range
+}
+
+/// As fcntl(2), of locks: what the kernel says is in `lock` then.
+pub(crate) fn set(file: c_int, command: c_int, lock: &mut flock) -> Result<(), Errno> {
     // SAFETY: the structure is what the command takes.
-    unsafe { libc::syscall(libc::SYS_fcntl, file, libc::F_SETLK, &raw mut all) };
+    match unsafe { libc::syscall(libc::SYS_fcntl, file, command, &raw mut *lock) } {
+        0.. => Ok(()),
+        _ => Err(Errno::last()),
+    }
 }

@@ -4,11 +4,12 @@
 //! whoever has them.
 
 use crate::errno::Errno;
+use crate::locks;
 use crate::names::beside;
 use crate::own;
 use crate::setup::{self, Inside};
 use blockyard_block::FileIdentity;
-use libc::{c_int, c_short, flock};
+use libc::c_int;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -67,19 +68,11 @@ impl Drop for Alone<'_> {
 
 /// Waits for a lock, or gives it back.
 fn lock(file: &File, kind: c_int, bytes: &Range<u64>) -> Result<(), Errno> {
-    // SAFETY: a structure of numbers.
-    let mut wanted: flock = unsafe { std::mem::zeroed() };
-    (wanted.l_type, wanted.l_whence) = (kind as c_short, libc::SEEK_SET as c_short);
-    // A disk is no longer than a file may be.
-    (wanted.l_start, wanted.l_len) = (bytes.start as i64, (bytes.end - bytes.start) as i64);
+    let mut wanted = locks::range(kind, bytes.clone());
     loop {
-        // SAFETY: the structure is what the command takes.
-        if unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_OFD_SETLKW, &raw mut wanted) } == 0 {
-            return Ok(());
-        }
-        match Errno::last() {
-            Errno(libc::EINTR) => {}
-            error => return Err(error),
+        match locks::set(file.as_raw_fd(), libc::F_OFD_SETLKW, &mut wanted) {
+            Err(Errno(libc::EINTR)) => {}
+            done => return done,
         }
     }
 }

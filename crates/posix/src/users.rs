@@ -13,6 +13,7 @@ use crate::errno::Errno;
 use crate::names::NAMES_MAX;
 use crate::signals::{self, Busy};
 use blockyard_block::FileIdentity;
+use blockyard_session::client::PATIENCE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -40,7 +41,7 @@ const REQUEST: u64 = 1 << 40;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long an answer is waited for by a process that is asked to end, and how often it looks whether it still is.
-const ENDING_PATIENCE: Duration = Duration::from_secs(10);
+const ENDING_PATIENCE: Duration = PATIENCE.saturating_mul(2);
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 static STATES: [AtomicU64; NAMES_MAX] = [const { AtomicU64::new(0) }; NAMES_MAX];
