@@ -6,7 +6,7 @@ use blockyard_attach::{
     install_library,
 };
 use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{Disk, shown, size};
+use blockyard_block::{Disk, EventFd, shown, size};
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_command_line::verdict::{EndsWith, Verdict};
 use blockyard_command_line::{disk, signals, terminal};
@@ -109,8 +109,10 @@ pub fn run(args: &AttachArgs) -> Result<()> {
         status: if matches!(error, blockyard_attach::ProgramError::Missing(_)) { MISSING } else { NOT_EXECUTABLE },
         error: error.into(),
     })?;
+    let ending = Arc::new(EventFd::new().context("making an eventfd")?);
+    let ends = || Some(Arc::clone(&ending));
     // Each process has queues of its own.
-    let opening = OpenOptions { is_passed_on: true, ..disk::to_write(&args.allow_dir) };
+    let opening = OpenOptions { is_passed_on: true, ending: &ends, ..disk::to_write(&args.allow_dir) };
     let mut attached = Vec::new();
     for pair in args.disks.chunks_exact(2) {
         let text = pair[0].to_str().ok_or_else(|| UsageError(format!("{} is no UTF-8", shown(&*pair[0]))))?;
@@ -137,7 +139,11 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     let child = Command::new(&program).args(arguments).envs(environment).spawn();
     raise_descriptor_limit();
     let mut child = child.with_context(|| format!("cannot start {}", shown(&program))).map_err(not_executable)?;
-    let status = wait(&mut child, signals)?;
+    let (status, is_asked) = wait(&mut child, signals)?;
+    if is_asked {
+        // Whoever wants it to end does not send the same again to one that waits for a server which does nothing.
+        ending.ring();
+    }
     let settle = |then: Box<dyn FnOnce() + Send>| attachment.settle(then).context("starting a thread");
     let hurry = unless_hurried(settle, "what was written last is not on the disk")?;
     if args.stats {
@@ -173,20 +179,26 @@ fn not_executable(error: anyhow::Error) -> EndsWith {
 }
 
 /// Waits for the program. What a terminal sends goes to it as to this process; what somebody sends to this process
-/// alone is passed on.
-fn wait(child: &mut Child, mut signals: Signals) -> Result<ExitStatus> {
+/// alone is passed on. How it ended, and whether that was because a signal asked it to.
+fn wait(child: &mut Child, mut signals: Signals) -> Result<(ExitStatus, bool)> {
     let (handle, pid) = (signals.handle(), rustix::process::Pid::from_child(child));
     let passing = thread::spawn(move || {
+        let mut was_terminated = false;
         for signal in signals.forever().filter(|signal| !matches!(*signal, SIGINT | SIGQUIT)) {
+            // Of the others, a program that goes on makes what it likes.
+            was_terminated |= signal == SIGTERM;
             let signal = rustix::process::Signal::from_named_raw(signal);
             signal.map(|signal| rustix::process::kill_process(pid, signal));
         }
+        was_terminated
     });
     let status = signals::wait_for_program(child).context("waiting for the program");
     handle.close();
-    // It does not panic.
-    let _ = passing.join();
-    status
+    let was_terminated = passing.join().unwrap_or(false);
+    let status = status?;
+    // A shell ends as its program did.
+    let by_signal = |signal| status.signal() == Some(signal) || status.code() == Some(0x80 + signal);
+    Ok((status, was_terminated || SIGNALS.into_iter().any(by_signal)))
 }
 
 /// Waits until what is begun here is done, which calls what it is given then, or for the signal of somebody who does

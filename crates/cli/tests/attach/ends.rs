@@ -1,5 +1,6 @@
 //! Signals, and how programs and `attach` end.
 
+use crate::further::Owing;
 use crate::server::Server;
 use crate::support::{self, Yard, blockyard, finish, run, run_without_leftovers};
 use crate::{BYTES, NAME, c_program, on_disk, piped};
@@ -95,7 +96,8 @@ os.rename('ended', 'told')";
     assert!(!left());
 }
 
-/// What waits for a server that does nothing ends when the program is asked to, and the handler runs.
+/// What waits for a server that does nothing ends when the program is asked to, and the handler runs; and so does
+/// `attach`, which waits for what the program has written.
 #[test]
 fn a_program_that_is_asked_to_end_does_not_wait_for_a_server_that_hangs() {
     let program = "import os, signal, sys
@@ -147,10 +149,18 @@ os._exit(9)";
         std::io::Write::write_all(&mut stdin, b"end\n").unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(9));
     };
+    let owes = || {
+        let (mut owing, _server) = Owing::stopped("time.sleep(9999)");
+        owing.signal(rustix::process::Signal::TERM);
+        let (code, said) = owing.end();
+        assert_eq!(code, Some(143), "{said}");
+        assert!(said.contains("/disk: what was written last failed: "), "{said}");
+    };
     std::thread::scope(|scope| {
         for (by_hand, flags) in [(true, "restarts"), (false, "interrupts")] {
             scope.spawn(move || asked(by_hand, flags));
         }
+        scope.spawn(owes);
     });
 }
 

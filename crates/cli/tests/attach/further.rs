@@ -3,9 +3,10 @@
 use crate::server::Server;
 use crate::support::{Yard, blockyard, finish, run, run_without_leftovers, same, wait_until};
 use crate::{BYTES, NAME, c_program, on_disk, piped};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -117,7 +118,7 @@ fn what_is_written_behind_is_seen_by_all() {
 }
 
 /// A program that has written some blocks, and writes others while its server does nothing; that is killed.
-struct Owing {
+pub(crate) struct Owing {
     yard: Yard,
     image: PathBuf,
     socket: PathBuf,
@@ -131,6 +132,14 @@ impl Owing {
     /// `then` is what the program does afterwards, with `disk`, `step(NAME)`, which waits for the test to say so, and
     /// `told(NAME)`, which the test waits for.
     fn new(then: &str) -> Self {
+        let (owing, server) = Self::stopped(then);
+        server.kill();
+        assert!((8..WRITTEN).all(|n| owing.block(n) != [b'a'; 4096]), "a stopped server wrote");
+        owing
+    }
+
+    /// The same while the server does nothing.
+    pub(crate) fn stopped(then: &str) -> (Self, Server) {
         let yard = Yard::new();
         let (image, socket) = (yard.random("disk.img", BYTES, 8), yard.path("socket"));
         let server = serve(&image, &socket, &[]);
@@ -160,10 +169,17 @@ told('written')
         kill_process(server.id(), Signal::STOP).unwrap();
         owing.step("stopped");
         owing.wait("written");
-        server.kill();
-        let content = fs::read(&owing.image).unwrap();
-        assert!((8..WRITTEN).all(|n| content[n * 4096..][..4096] != [b'a'; 4096]), "a stopped server wrote");
-        owing
+        (owing, server)
+    }
+
+    fn block(&self, number: usize) -> [u8; 4096] {
+        let mut block = [0; 4096];
+        File::open(&self.image).unwrap().read_exact_at(&mut block, number as u64 * 4096).unwrap();
+        block
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.attach), signal).unwrap();
     }
 
     fn step(&self, name: &str) {
@@ -176,12 +192,12 @@ told('written')
 
     /// Whether the blocks that were written while the server did nothing are now these.
     fn has(&self, byte: u8) -> bool {
-        let content = fs::read(&self.image).unwrap();
-        (8..WRITTEN).all(|n| content[n * 4096..][..4096] == [byte; 4096])
+        (8..WRITTEN).all(|n| self.block(n) == [byte; 4096])
     }
 
     /// Waits until the program has ended: its exit status, and what was said.
-    fn end(&mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(&mut self) -> (Option<i32>, String) {
+        wait_until("its end", || self.attach.try_wait().unwrap().is_some());
         let status = self.attach.wait().unwrap();
         (status.code(), fs::read_to_string(self.yard.path("log")).unwrap())
     }
