@@ -196,7 +196,7 @@ impl Attachment {
             let server = Arc::clone(&server);
             // Who cannot be served sees the stream's end, and says so.
             let serve = move |stream| server.attach(stream, export.clone()).ok();
-            let listen = move || listeners.listen(&of_disk, serve);
+            let listen = move || listeners.listen(of_disk, serve);
             let thread = thread::Builder::new().name("attach".to_owned()).spawn(listen);
             let thread = thread.context("starting a thread")?;
             listening.extend((!is_elsewhere).then_some(thread));

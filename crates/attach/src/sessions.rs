@@ -133,23 +133,25 @@ impl Sessions {
         Some(UntoldFailure { name: self.name.clone(), error })
     }
 
-    /// One process alone uses the disk, or none.
-    pub(crate) fn end_sharing(&self) {
-        // If it cannot be told, what is written goes on being waited for.
-        let _ = self.alone().map(|page| page.set_shared(false));
+    /// Says that several processes use the disk, who wait for what they do from now on, or not.
+    pub(crate) fn set_shared(&self, is_shared: bool) -> std::io::Result<()> {
+        self.alone().map_or(Ok(()), |page| page.set_shared(is_shared))
     }
 
-    /// Sees to it that a process that is to use the disk finds it as `others` leave it, who wait for what they do from
-    /// now on, or as those have left it who are gone.
-    pub(crate) fn make_room(&self, others: bool) -> std::io::Result<()> {
-        let Some(page) = self.alone() else { return Ok(()) };
-        page.set_shared(others)?;
-        self.settle();
-        // What one that was killed had under way there would come after what this one does.
-        self.server.iter().for_each(|server| server.settle_further());
-        if !others {
-            page.end_changes()?;
+    /// Sees to it that processes that are to use the disk find it as others leave it: who wait for what they do by now,
+    /// or are gone. `is_first`: nobody uses it. `has_lost`: one that did is gone without a word.
+    pub(crate) fn make_room(&self, is_first: bool, has_lost: bool) {
+        let Some(page) = self.alone() else { return };
+        if !is_first || has_lost {
+            self.here.settle();
         }
-        Ok(())
+        if has_lost {
+            // What one that was killed had under way there would come after what is done from now on.
+            self.server.iter().for_each(|server| server.settle_further());
+        }
+        if is_first && has_lost {
+            // If it cannot be told, nothing is read before its time.
+            let _ = page.end_changes();
+        }
     }
 }

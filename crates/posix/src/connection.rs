@@ -282,6 +282,12 @@ impl Connection {
         Some(State { changes, incarnation })
     }
 
+    /// Whether a session of this process's on the disk has ended: of what was under way then, nothing is known.
+    pub(crate) fn has_ended(&self) -> bool {
+        let ended = |opened: &OpenDisk| opened.session.as_ref().is_some_and(|session| session.failure().is_some());
+        ended(&self.opened) || self.here.get().is_some_and(ended)
+    }
+
     /// Writes parts of the blocks in `bytes`, which nobody else does until what this gives is dropped.
     pub(crate) fn write_parts(&self, bytes: Range<u64>) -> Result<Alone<'_>, Errno> {
         self.partial_writes.alone(self.number, bytes)

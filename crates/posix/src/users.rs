@@ -16,7 +16,7 @@ use blockyard_block::FileIdentity;
 use blockyard_session::client::PATIENCE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -94,6 +94,11 @@ impl Users {
         }
     }
 
+    /// Leaves without a word, as a process that is killed: what it has made available may not be done.
+    fn hang_up(&self) -> Result<(), Errno> {
+        if self.identity.is_of(&self.socket) { Ok(shutdown(&self.socket, Shutdown::Both)?) } else { Ok(()) }
+    }
+
     fn say(&self, word: u8) -> Result<(), Errno> {
         if !self.identity.is_of(&self.socket) {
             return Err(Errno(libc::EIO));
@@ -167,7 +172,7 @@ fn less(number: usize, what: u64) {
         connection.behind.wait_for(connection, 0..connection.geometry.capacity_bytes);
         if let Some(users) = &connection.users {
             // If nobody hears it, nobody serves the disk.
-            let _ = users.say(LEAVE);
+            let _ = if connection.has_ended() { users.hang_up() } else { users.say(LEAVE) };
         }
         state.fetch_sub(CHANGES, Ordering::AcqRel);
     }

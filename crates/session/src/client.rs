@@ -156,14 +156,18 @@ impl SessionDisk {
         self.keeper.link.offer().takes_further()
     }
 
-    /// Gives whoever is at the other end of `stream` a further connection ([`SessionOptions::is_at_door`]).
+    /// Gives whoever is at the other end of `stream` a further connection ([`SessionOptions::is_at_door`]), or says
+    /// that the server takes no more.
     ///
     /// # Errors
-    /// When there is none, or nobody takes it.
+    /// When the server is away, or nobody takes it.
     pub fn pass_on(&self, stream: impl AsFd) -> Result<(), SessionError> {
-        let further = self.add_connection()?;
+        let further = match self.add_connection() {
+            Err(SessionError::Refused { .. }) => None,
+            added => Some(added?),
+        };
         let os = |errno: Errno| SessionError::Os { socket: Arc::clone(&self.keeper.link.name), error: errno.into() };
-        send_now(stream, &[0], Some(further.as_fd())).map(drop).map_err(os)
+        send_now(stream, &[0], further.as_ref().map(AsFd::as_fd)).map(drop).map_err(os)
     }
 
     /// The client's end of a further connection, which the server has from now on.

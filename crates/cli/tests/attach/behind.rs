@@ -4,6 +4,7 @@ use crate::support::{Yard, run, run_without_leftovers, same};
 use crate::{BYTES, NAME, c_program, on_disk, piped};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 
@@ -87,6 +88,42 @@ fn who_does_not_use_a_disk_does_not_keep_others_from_writing_behind() {
         writes_behind_until_a_signal(&yard, 3, words);
         fs::remove_file(pid).unwrap();
     }
+}
+
+/// What others have written, which one waits for that is about to read, is nothing to one that comes meanwhile.
+#[test]
+fn who_only_looks_does_not_wait_behind_one_that_waits() {
+    let yard = Yard::new();
+    let disk = format!("{},iops=1", yard.random("disk.img", BYTES, 42).display());
+    let program = "import os, signal, sys, time
+disk = os.open('/disk', os.O_RDWR)
+for n in range(120): os.write(disk, bytes(4096))
+reader = os.fork()
+if not reader:
+    disk = os.open('/disk', os.O_RDONLY)
+    os.write(1, b'begins ')
+    os.pread(disk, 4096, 0)
+    os.write(1, b'has read ')
+    os._exit(0)
+sleeps = lambda: ') S ' in open(f'/proc/{reader}/stat').read()
+while sum(sleeps() or time.sleep(0.01) or -9 for _ in range(9)) < 9: time.sleep(0.01)
+if not os.fork():
+    print(os.lseek(os.open('/disk', os.O_RDONLY), 0, os.SEEK_END), flush=True)
+    os._exit(0)
+os.wait()
+os.kill(reader, signal.SIGKILL)
+os.kill(os.getppid(), signal.SIGTERM)
+time.sleep(60)";
+    let mut attach = piped(&mut on_disk(&disk, ["/usr/bin/python3", "-c", program])).spawn().unwrap();
+    let mut said = String::new();
+    attach.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    // Until it listens, a signal is the program's.
+    let pid = rustix::process::Pid::from_child(&attach);
+    while attach.try_wait().unwrap().is_none() {
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(said, format!("begins {BYTES}\n"));
 }
 
 /// Runs a program, or one that it starts, that ends when it has written, with its number in the file `pid`: long before

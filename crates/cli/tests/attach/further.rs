@@ -291,6 +291,24 @@ sys.exit(os.read(disk, 65536) != bytes(65536))";
     server.stop();
 }
 
+/// One that says that it is done has nothing under way. After one that does not, the server is asked.
+#[test]
+fn the_server_is_asked_what_is_under_way_where_one_is_gone_without_a_word() {
+    let yard = Yard::new();
+    let (image, socket, calls) = (yard.random("disk.img", BYTES, 6), yard.path("socket"), yard.path("calls"));
+    let server = serve(&image, &socket, &[]);
+    let script = "read() { dd if=/disk of=/dev/null bs=4k count=1; }; read && read && read || exit 1
+        /usr/bin/python3 -c \"import os; os.pread(os.open('/disk', os.O_RDONLY), 4096, 0); os._exit(0)\" && read && read";
+    let mut command = Command::new("strace");
+    command.args(["-f", "-e", "trace=sendmsg", "-o"]).arg(&calls).arg(env!("CARGO_BIN_EXE_blockyard"));
+    run(command.args(["attach", &session(&socket), NAME, "--", "sh", "-c", script])).succeeded();
+    let calls = fs::read_to_string(calls).unwrap();
+    // The messages' numbers, as strace writes their bytes: 1000 and 1002.
+    let count = |number| calls.lines().filter(|line| line.contains(number)).count();
+    assert_eq!((count(r#""\350\3\0\0"#), count(r#""\352\3\0\0"#)), (6, 1));
+    server.stop();
+}
+
 /// What it looks like is decided by its server, whoever is between.
 #[test]
 fn the_disk_is_the_same_whoever_is_between() {

@@ -232,7 +232,9 @@ fn recover(link: &Link, error: Option<SessionError>, lost_at: Instant) -> Option
         };
         // The server comes back, and whoever is at its door does not.
         let is_over = link.options.is_at_door && matches!(error, SessionError::NobodyListens(_));
-        if is_over || !error.may_pass() {
+        // Others may have been there first that are gone in a moment.
+        let is_full = link.options.is_at_door && matches!(error, SessionError::Refused { .. });
+        if is_over || !error.may_pass() && !is_full {
             return Some(explain(&error).into());
         }
         if link.options.is_ending() {

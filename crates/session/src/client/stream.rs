@@ -5,7 +5,7 @@
 
 use super::SessionError;
 use crate::server::is_unix_stream;
-use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX, VERSION, VERSION_MASK};
+use crate::vhost_user::{HEADER_BYTES, TABLE_REGIONS_MAX, VERSION, VERSION_MASK, code};
 use blockyard_block::{EventFd, FileIdentity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -35,6 +35,8 @@ pub(super) enum StreamError {
     Late,
     /// The session ends.
     Stopped,
+    /// The other side does not give what was asked for.
+    Refused,
     /// The other side said something impossible.
     Garbage(String),
     Os(Errno),
@@ -46,6 +48,7 @@ impl StreamError {
         match self {
             Self::Closed | Self::Stopped => SessionError::Closed(socket),
             Self::Late => SessionError::NoAnswer { socket, patience },
+            Self::Refused => SessionError::Refused { socket, request: code::name(code::ADD_CONNECTION) },
             Self::Garbage(detail) => SessionError::Protocol { socket, detail },
             Self::Os(errno) => SessionError::Os { socket, error: errno.into() },
         }
@@ -112,7 +115,7 @@ impl Stream {
         }
     }
 
-    /// Another stream, which the other side gives and nothing else.
+    /// Another stream, which the other side gives and nothing else; or it says a word without one, if there is none.
     pub(super) fn receive_stream(&self, deadline: Instant) -> Result<Self, StreamError> {
         self.check_own()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -133,9 +136,10 @@ impl Stream {
                 Err(errno) => return Err(errno.into()),
             }
         };
-        let socket = socket
-            .filter(|socket| is_unix_stream(socket))
-            .ok_or_else(|| StreamError::Garbage("no stream".to_owned()))?;
+        let socket = socket.ok_or(StreamError::Refused)?;
+        if !is_unix_stream(&socket) {
+            return Err(StreamError::Garbage("no stream".to_owned()));
+        }
         let taken = Self::from_socket(socket.into(), &self.stop);
         taken.map_err(|error| StreamError::Os(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }

@@ -7,7 +7,7 @@ use blockyard_session::client::{SessionDisk, SessionError, SessionOptions};
 use blockyard_session::open::{OpenOptions, open_disk};
 use blockyard_session::server::{EndReason, Export, Server, ServerOptions, Session};
 use std::num::NonZeroU32;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -121,6 +121,24 @@ fn there_are_so_many_and_no_more() {
     assert!(session.end_reason().is_none());
     session.revoke();
     session.wait();
+}
+
+/// Who is at a door is told so, and does not take it for a server that is away.
+#[test]
+fn who_gets_none_is_told() {
+    let (first, _session, _server) = first(&disk("mem:1M"));
+    let all: Vec<_> = (0..FURTHER_MAX).map(|_| first.add_connection().unwrap()).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let door = directory.path().join("door");
+    let listener = UnixListener::bind(&door).unwrap();
+    let options = SessionOptions { is_at_door: true, ..SessionOptions::default() };
+    std::thread::scope(|scope| {
+        let passing = scope.spawn(|| first.pass_on(listener.accept().unwrap().0));
+        let refused = SessionDisk::connect(&door, &options).unwrap_err();
+        assert!(matches!(refused, SessionError::Refused { .. }), "{refused}");
+        passing.join().unwrap().unwrap();
+    });
+    drop(all);
 }
 
 /// Who does not say that the disk is passed on is not told of any of it: each server is then as good as another.
