@@ -14,6 +14,7 @@ mod packages;
 mod pages;
 mod peers;
 mod reliability;
+mod second_opinions;
 mod test;
 
 use anyhow::{Context, bail};
@@ -58,6 +59,7 @@ Commands:
                       Do with images all that the tests do a sample of, up to COUNT of what is counted: `crashes`, all
                       crashes of short histories; `twins`, scripts that we and QEMU carry out; and print what was done,
                       and at which rate
+  second-opinions     Let dissect.hypervisor, which pip fetches from PyPI, read what we make of disks
   grounds [FILTER]    Run the tests of images and of User-Mode Linux on Debian 12, 13 and the next one, each with its own C library
                       and tools (as root: mmdebstrap makes small root directories below target/grounds, which are
                       kept), and print a table. With FILTER, only tests whose name contains it
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
         ["reliability", part, count] if let Ok(count) = count.parse() => {
             reliability::reliability(Some(part), Some(count))
         }
+        ["second-opinions"] => second_opinions::second_opinions(),
         ["grounds"] => grounds::grounds(""),
         ["grounds", filter] if !filter.starts_with('-') => grounds::grounds(filter),
         ["generate"] => generate::generate(),

@@ -30,6 +30,8 @@ mod ova;
 mod packed;
 #[path = "image_files/safety.rs"]
 mod safety;
+#[path = "image_files/second_opinions.rs"]
+mod second_opinions;
 #[path = "server/mod.rs"]
 mod server;
 #[path = "image_files/snapshots.rs"]
@@ -37,6 +39,8 @@ mod snapshots;
 #[path = "image_files/sources.rs"]
 mod sources;
 mod support;
+#[path = "../../block/tests/formats/block_map/vhd_image.rs"]
+mod vhd_image;
 #[path = "../../block/tests/formats/block_map/vhdx_image.rs"]
 mod vhdx_image;
 
