@@ -12,7 +12,6 @@ mod sessions;
 mod users;
 
 use anyhow::{Context, Result};
-use blockyard_block::layers::GatheringDisk;
 use blockyard_block::{Disk, EventFd, ReplacementFile, RequestError};
 use blockyard_session::client::SessionDisk;
 use blockyard_session::server::{Export, PROCESS_QUEUES, Server, ServerOptions, SessionStatistics};
@@ -187,8 +186,7 @@ impl Attachment {
             }
             let export = Export {
                 name: name.to_string_lossy().into(),
-                // Programs write in small pieces.
-                disk: Arc::new(GatheringDisk::new(disk)),
+                disk,
                 queues: PROCESS_QUEUES,
                 weight: NonZeroU32::MIN,
                 is_alone: false,

@@ -112,7 +112,8 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     let ending = Arc::new(EventFd::new().context("making an eventfd")?);
     let ends = || Some(Arc::clone(&ending));
     // Each process has queues of its own.
-    let opening = OpenOptions { is_passed_on: true, ending: &ends, ..disk::to_write(&args.allow_dir) };
+    let write = disk::to_write(&args.allow_dir).gathering();
+    let opening = OpenOptions { is_passed_on: true, ending: &ends, ..write };
     let mut attached = Vec::new();
     for pair in args.disks.chunks_exact(2) {
         let text = pair[0].to_str().ok_or_else(|| UsageError(format!("{} is no UTF-8", shown(&*pair[0]))))?;

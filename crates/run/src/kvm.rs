@@ -92,7 +92,7 @@ pub(crate) fn run(
     }
     let kernel = KernelFiles::open(configuration, opening, audience)?;
     let names = configuration.disks_to_open()?;
-    let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));
+    let opened = names.into_iter().map(|name| open_disk(&name, &opening.gathering()).map(|disk| (name, disk)));
     let disks = opened.collect::<Result<_, _>>()?;
     let placement = placement(configuration).context("finding out which CPUs there are")?;
     let shares = shares::starters(&shares, configuration.cpus)?;

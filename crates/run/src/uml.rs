@@ -73,7 +73,7 @@ pub(crate) fn run(
     let names = configuration.disks_to_open()?;
     // Passphrases, and what is on its other disks. A copy is little beside what User-Mode Linux does for a request.
     let opening = &OpenOptions { has_secrets: true, ..*opening };
-    let opened = names.into_iter().map(|name| open_disk(&name, opening).map(|disk| (name, disk)));
+    let opened = names.into_iter().map(|name| open_disk(&name, &opening.gathering()).map(|disk| (name, disk)));
     let disks = opened.collect::<Result<_, _>>()?;
     let (sender, events) = mpsc::sync_channel(EVENTS_MAX);
     let resources = Resources::with_kernel(kernel, audience.kernel_argument());

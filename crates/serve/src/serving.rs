@@ -74,7 +74,7 @@ impl<'a> Preparation<'a> {
     ) -> Result<(Self, Arc<dyn Disk>)> {
         let connects = name.kind() == Kind::Session;
         let mut preparation = Self { connects, ..Self::new(running, operator)? };
-        let opened = open_disk(name, opening)?;
+        let opened = open_disk(name, &opening.gathering())?;
         preparation.is_alone = opened.is_alone();
         preparation.close_inherited();
         Ok((preparation, opened.disk))

@@ -57,6 +57,8 @@ pub struct OpenOptions<'a> {
     pub calls: Option<&'static AtomicU64>,
     /// Every byte is read or written once, from one end to the other.
     pub streams: bool,
+    /// Whoever opens it passes on what others write ([`OpenContext::gathers`]).
+    pub gathers: bool,
     /// Says [`SessionOptions::ending`] of a session that is about to be.
     pub ending: &'a dyn Fn() -> Option<Arc<EventFd>>,
     /// Hears what is worth knowing though all goes on.
@@ -81,6 +83,7 @@ impl Default for OpenOptions<'_> {
             is_at_door: false,
             calls: None,
             streams: false,
+            gathers: false,
             ending: &|| None,
             remark: &|_| {},
             unpacking: None,
@@ -93,6 +96,12 @@ impl OpenOptions<'_> {
     #[must_use]
     pub fn streaming(self) -> Self {
         Self { streams: true, ..self }
+    }
+
+    /// The same, for others, who write in pieces as small as they like.
+    #[must_use]
+    pub fn gathering(self) -> Self {
+        Self { gathers: true, ..self }
     }
 }
 
@@ -209,8 +218,8 @@ fn context<'a>(
     connect: &'a dyn Fn(&SessionSpecification) -> Connected,
     note: &'a dyn Fn(&str),
 ) -> OpenContext<'a> {
-    let OpenOptions { read_only, allow_dirs, file, unpacking, .. } = *options;
-    OpenContext { allow_dirs, connect, file, read_only, note, unpacking }
+    let OpenOptions { read_only, allow_dirs, file, gathers, unpacking, .. } = *options;
+    OpenContext { allow_dirs, connect, file, read_only, gathers, note, unpacking }
 }
 
 fn tell_of_repair(image: &OpenedFile, remark: &dyn Fn(Remark<'_>)) {

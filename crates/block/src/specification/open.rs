@@ -3,7 +3,7 @@
 use super::kinds::{Backend, DiskKind, LOGICAL_BLOCK_BYTES, Taken};
 use super::opening::{OnBackend, OpenContext, OpenError, OpenedAs};
 use super::{Delta, DiskSpecification, PartitionChoice};
-use crate::layers::{AlignOptions, AlignedDisk, OverlayDisk, PartitionDisk};
+use crate::layers::{AlignOptions, AlignedDisk, GatheringDisk, OverlayDisk, PartitionDisk};
 use crate::{Disk, FileDisk, FileOptions, ImageError, OpenedFile, UnfinishedChange, UnpackedDisk, partition_table};
 use std::error::Error;
 use std::fs::File;
@@ -39,8 +39,8 @@ pub struct OpenedImage {
 
 impl DiskSpecification {
     /// Opens the disk: the backend, what makes every request fit it, then from the inside out the delta, the partition,
-    /// the limits and the faults. To measure it, put a [`MeteredDisk`](crate::layers::MeteredDisk) around what comes
-    /// back.
+    /// what gathers, the limits and the faults. To measure it, put a [`MeteredDisk`](crate::layers::MeteredDisk) around
+    /// what comes back.
     ///
     /// # Errors
     /// When any of these cannot be had; the sentence names the file and says what to do.
@@ -55,6 +55,9 @@ impl DiskSpecification {
         }
         let logical_block_bytes = logical_block(self.backend.get(), base.sector_bytes);
         let disk = self.with_layers(base.disk, base.permissions, read_only, logical_block_bytes)?;
+        let disk = if context.gathers { Arc::new(GatheringDisk::new(disk)) } else { disk };
+        // Limits and faults are of what whoever uses the disk asks.
+        let disk = self.hindrances.round(disk);
         let is_whole = self.partition.is_none() && self.delta.is_none();
         let length_bytes = base.length_bytes.filter(|_| is_whole).unwrap_or_else(|| disk.geometry().capacity_bytes);
         let OnBackend { file, permissions, unfinished, unpacked, .. } = base;
@@ -94,7 +97,7 @@ impl DiskSpecification {
         Ok(OpenedDisk { disk, length_bytes, file: None, permissions: None, unfinished: None, unpacked: None })
     }
 
-    /// What the specification wants round the disk of its backend.
+    /// What the specification wants round the disk of its backend, but for what hinders it.
     fn with_layers(
         &self,
         disk: Arc<dyn Disk>,
@@ -112,10 +115,10 @@ impl DiskSpecification {
         };
         // The delta's file may have demands of its own.
         let disk = align(disk, logical_block_bytes)?;
-        Ok(self.hindrances.round(match self.partition {
-            None => disk,
-            Some(choice) => partition(disk, choice, read_only, self.path())?,
-        }))
+        match self.partition {
+            None => Ok(disk),
+            Some(choice) => partition(disk, choice, read_only, self.path()),
+        }
     }
 }
 

@@ -63,6 +63,9 @@ pub struct OpenContext<'a> {
     pub file: Option<&'a OpenedFile>,
     /// Refuse changes, whatever the specification says.
     pub read_only: bool,
+    /// Make one write of those that follow each other ([`GatheringDisk`](crate::layers::GatheringDisk)): for whoever
+    /// passes on what others write, in pieces as small as they like.
+    pub gathers: bool,
     /// Hears what is worth knowing though the disk is opened, in a sentence.
     pub note: &'a dyn Fn(&str),
     /// How a compressed file is read, where one may be.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::layers::tests::rig::Rig;
+use crate::layers::tests::rig::{AskedDisk, Rig, WRITE, segment, tokens};
 use crate::{Disk, NullDisk};
 use std::fs;
 use std::sync::Arc;
@@ -171,8 +171,15 @@ fn no_session(_: &SessionSpecification) -> Result<Arc<dyn Disk>, OpenError> {
     Err(OpenError::other("a session", "there are none here"))
 }
 
-const CONTEXT: OpenContext<'_> =
-    OpenContext { allow_dirs: &[], connect: &no_session, file: None, read_only: false, note: &|_| (), unpacking: None };
+const CONTEXT: OpenContext<'_> = OpenContext {
+    allow_dirs: &[],
+    connect: &no_session,
+    file: None,
+    read_only: false,
+    gathers: false,
+    note: &|_| (),
+    unpacking: None,
+};
 
 fn open(text: &str) -> Result<Arc<dyn Disk>, String> {
     parse(text).open(&CONTEXT).map(|opened| opened.disk).map_err(|error| crate::explain(&error))
@@ -341,6 +348,22 @@ fn a_session_is_reached_by_whoever_knows_how() {
     let disk = parse("session:/run/a.sock,ro,io-buffer=128K").open(&context).unwrap().disk;
     assert!(disk.geometry().read_only && disk.geometry().capacity_bytes == 1 << 20);
     assert_eq!(open("session:/run/a.sock").err().unwrap(), "a session: there are none here");
+}
+
+#[test]
+fn what_others_write_is_gathered_where_that_is_asked_for() {
+    let below = AskedDisk::new(1 << 20);
+    let connect = |_: &SessionSpecification| -> Result<Arc<dyn Disk>, OpenError> { Ok(Arc::new(below.clone())) };
+    for (gathers, requests) in [(true, 1), (false, 2)] {
+        let context = OpenContext { connect: &connect, gathers, ..CONTEXT };
+        let disk = parse("session:/run/a.sock").open(&context).unwrap().disk;
+        let mut rig = Rig::new(&*disk, 8);
+        for token in 0..2 {
+            rig.push(WRITE, token * 4096, &[segment(token * 4096, 4096)], token).unwrap();
+        }
+        assert_eq!(tokens(&rig.submit_and_reap()), [0, 1]);
+        assert_eq!(below.take_asked().len(), requests);
+    }
 }
 
 /// What holds for every text.

@@ -29,6 +29,7 @@ fn try_open(path: &Path, read_only: bool) -> (Result<OpenedDisk, OpenError>, Vec
         connect: &|_| unreachable!(),
         file: None,
         read_only,
+        gathers: false,
         note: &|note| notes.borrow_mut().push(note.to_owned()),
         unpacking: None,
     };

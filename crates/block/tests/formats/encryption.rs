@@ -395,8 +395,15 @@ fn wrong_keys_and_missing_ones_are_said() {
     assert!(refusal(&image, Some(wrong.clone())).contains("(all that it has, 1, were tried)"));
     let text = format!("{},format=qcow2,key-file={}", text(&plain), text(wrong.path()));
     let connect = |_: &SessionSpecification| Err(OpenError::other("a session", "there are none here"));
-    let context =
-        OpenContext { allow_dirs: &[], connect: &connect, file: None, read_only: true, note: &|_| (), unpacking: None };
+    let context = OpenContext {
+        allow_dirs: &[],
+        connect: &connect,
+        file: None,
+        read_only: true,
+        gathers: false,
+        note: &|_| (),
+        unpacking: None,
+    };
     let error = text.parse::<DiskSpecification>().unwrap().open(&context).err().unwrap();
     assert!(blockyard_block::explain(&error).contains("neither it nor an image behind it is encrypted"));
     let missing = KeyFile::new(directory.path("missing"));

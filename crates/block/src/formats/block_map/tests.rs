@@ -230,8 +230,15 @@ fn an_image_says_what_its_disks_blocks_are() {
     let image = VhdxImage { sector_bytes: 4096, ..VhdxImage::new(4 << 20, 1 << 20) };
     fs::write(&path, image.bytes()).unwrap();
     let connect = |_: &SessionSpecification| Err(OpenError::other("a session", "there are none here"));
-    let context =
-        OpenContext { allow_dirs: &[], connect: &connect, file: None, read_only: true, note: &|_| (), unpacking: None };
+    let context = OpenContext {
+        allow_dirs: &[],
+        connect: &connect,
+        file: None,
+        read_only: true,
+        gathers: false,
+        note: &|_| (),
+        unpacking: None,
+    };
     let blocks = |keys: &str| {
         let named: DiskSpecification = format!("{}{keys}", path.display()).parse().unwrap();
         named.open(&context).unwrap().disk.geometry().logical_block_bytes
