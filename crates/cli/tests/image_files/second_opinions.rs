@@ -1,5 +1,5 @@
-//! What is written here, other people's readers read: libvhdi, libvmdk and libqcow, whose programs show a disk as a file
-//! (FUSE), libluksde, and, by `cargo xtask second-opinions`, dissect.hypervisor. Differences of VHDs and VHDXs,
+//! What is written here, other people's readers read: libvhdi, libvmdk and libqcow, whose programs show a disk as a
+//! file (FUSE), libluksde, and, by `cargo xtask second-opinions`, dissect.hypervisor. Differences of VHDs and VHDXs,
 //! which qemu-img neither makes nor reads, they and we read as the same.
 
 use super::*;
