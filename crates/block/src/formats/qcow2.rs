@@ -40,6 +40,7 @@ mod new_refcounts;
 mod own_file;
 mod packed_check;
 mod pending_check;
+mod pieces;
 mod queue;
 mod rebase;
 mod refblock;

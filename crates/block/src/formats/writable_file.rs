@@ -185,10 +185,15 @@ impl WritableFile {
 
     /// Whether a range is known to take no storage, and so to read as zeros.
     pub(super) fn is_hole(&self, offset: u64, length: u64) -> bool {
+        self.next_data(offset).is_none_or(|data| data >= offset.saturating_add(length))
+    }
+
+    /// The first byte from `offset` on that is not known to be in a hole, if there is any.
+    pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
         match seek(&self.file, SeekFrom::Data(offset)) {
-            Ok(data) => data >= offset.saturating_add(length),
+            Ok(data) => Some(data),
             // No data up to the end. Other errors are of files that do not know.
-            Err(error) => error == Errno::NXIO,
+            Err(error) => (error != Errno::NXIO).then_some(offset),
         }
     }
 

@@ -196,7 +196,7 @@ impl Change<'_> {
             return first.write(&file).map_err(failed);
         }
         self.check_in_order()?;
-        let old: Vec<_> = references::in_refcount_table(&file, &self.header).map_err(failed)?.collect();
+        let old = references::in_refcount_table(&file, &self.header).collect::<io::Result<Vec<_>>>().map_err(failed)?;
         let check = Qcow2Check::open(self.image, true)?;
         let table = check.write_refcounts(order)?;
         first.set_refcounts(table.ok_or_else(|| self.refused(damaged()))?, order);

@@ -172,8 +172,8 @@ pub(super) fn walk(file: &WritableFile, header: &Header, mut see: impl FnMut(Bit
 }
 
 /// The clusters that a bitmap's table names.
-pub(super) fn in_table(file: &WritableFile, table: Table) -> io::Result<impl Iterator<Item = u64>> {
-    Ok(file.entries(table)?.into_iter().filter_map(place_of))
+pub(super) fn in_table(file: &WritableFile, table: Table) -> impl Iterator<Item = io::Result<u64>> {
+    file.used_entries(table).filter_map(|found| found.map(|(_, entry)| place_of(entry)).transpose())
 }
 
 /// Where the bits are that an entry of a table is for, if they have a place.

@@ -127,7 +127,8 @@ impl<'a> Census<'a> {
     fn look_at_refcounts(&mut self) -> io::Result<()> {
         let per_block = self.refcounts_per_block();
         let mut seen = HashSet::new();
-        for refblock in references::in_refcount_table(self.file, self.header)? {
+        for refblock in references::in_refcount_table(self.file, self.header) {
+            let refblock = refblock?;
             let Reference { index, offset_bytes, length_bytes, .. } = refblock;
             let is_usable = refblock.is_aligned(self.header) && self.file.has(offset_bytes, 1);
             if !is_usable {
@@ -177,8 +178,9 @@ impl<'a> Census<'a> {
                 // Snapshots may share a table, which does not change. What one bitmap says would be said by the other.
                 self.flag(table.offset_bytes, TWICE);
             }
-            for offset_bytes in bitmaps::in_table(self.file, table)? {
-                self.claim_table(Table { offset_bytes, length_bytes: self.header.cluster_bytes() }, users);
+            for offset_bytes in bitmaps::in_table(self.file, table) {
+                let bits = Table { offset_bytes: offset_bytes?, length_bytes: self.header.cluster_bytes() };
+                self.claim_table(bits, users);
             }
         }
         let snapshots = snapshots::snapshots(self.file, self.header)?;
@@ -239,7 +241,8 @@ impl<'a> Census<'a> {
     /// The L2 tables that can be looked into, each with how many use it.
     fn count_l1_tables(&mut self, of_snapshots: &[(Table, u64)]) -> io::Result<BTreeMap<u64, TableUsers>> {
         let mut found = BTreeMap::<u64, TableUsers>::new();
-        for reference in references::in_l1(self.file, self.header, self.header.l1)? {
+        for reference in references::in_l1(self.file, self.header, self.header.l1) {
+            let reference = reference?;
             if self.judge_l2_reference(&reference, 1) && self.is_marked_wrong(&reference) {
                 let Reference { index, entry, .. } = reference;
                 let what = format!("OFLAG_COPIED L2 cluster: l1_index={index} l1_entry={entry:x}");
@@ -253,7 +256,8 @@ impl<'a> Census<'a> {
             users.active += 1;
         }
         for &(l1, count) in of_snapshots {
-            for reference in references::in_l1(self.file, self.header, l1)? {
+            for reference in references::in_l1(self.file, self.header, l1) {
+                let reference = reference?;
                 self.judge_l2_reference(&reference, count);
                 if reference.is_used() {
                     found.entry(reference.offset_bytes).or_default().all += count;
@@ -315,7 +319,8 @@ impl<'a> Census<'a> {
     fn count_l2_table(&mut self, table: u64, users: TableUsers) -> io::Result<()> {
         let mut next_contiguous = 0;
         let is_active = users.active > 0;
-        for reference in references::in_l2(self.file, self.header, table)? {
+        for reference in references::in_l2(self.file, self.header, table) {
+            let reference = reference?;
             let is_compressed = reference.part == Part::Compressed;
             self.compressed_entries += u64::from(is_compressed);
             self.judge_cluster(&reference, table, users)?;

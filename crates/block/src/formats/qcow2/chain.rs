@@ -1,6 +1,5 @@
 //! Opening an image with all that it depends on.
 
-use super::check;
 use super::dirty_bits::DirtyBits;
 use super::encryption::{self, DataCipher};
 use super::grace::Grace;
@@ -282,10 +281,7 @@ impl<'a> Chain<'a> {
         let has_data_file = header.data_file.is_some();
         let own_cipher = if has_data_file { DataCipher::None } else { cipher.clone() };
         let (index, image_file) = self.add_image_file(file, path, file_options, own_cipher)?;
-        let checked = match read_only {
-            true => check::check_to_read(&image_file, &header).map(|()| None),
-            false => Unchecked::or_checked(&image_file, &header),
-        };
+        let checked = if read_only { Ok(None) } else { Unchecked::or_checked(&image_file, &header) };
         let unchecked = checked.map_err(|problem| unusable(path, problem))?;
         let failed = |source| ImageError::System { action: "read the bitmaps of", path: path.to_owned(), source };
         let bitmaps = if read_only { None } else { KeptBitmaps::of(&image_file, &header).map_err(failed)? };

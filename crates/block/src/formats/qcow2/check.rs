@@ -37,20 +37,6 @@ pub(super) fn check(file: &WritableFile, header: &Header, is_over: &AtomicBool) 
     })
 }
 
-/// Looks at what whoever only reads an image goes by: no table stands for two parts of the disk, so that there are no
-/// more of them to look at than the file has. The error goes on after the image's path.
-pub(super) fn check_to_read(file: &WritableFile, header: &Header) -> Result<(), String> {
-    let tables = references::in_l1(file, header, header.l1).map_err(|error| format!("cannot be read: {error}"))?;
-    let mut offsets: Vec<_> = tables.filter(Reference::is_used).map(|table| table.offset_bytes).collect();
-    offsets.sort_unstable();
-    match offsets.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => {
-            Err(format!("is damaged: the L2 table at {} stands for two parts of the disk; {}", pair[0], repair()))
-        }
-        None => Ok(()),
-    }
-}
-
 enum Problem {
     Damage(String),
     Unreadable(io::Error),
@@ -177,7 +163,8 @@ impl<'a> Scan<'a> {
 
     fn claim_metadata(&mut self) -> Result<(), Problem> {
         references::in_header(self.header).try_for_each(|reference| self.claim(&reference))?;
-        for refblock in references::in_refcount_table(self.file, self.header)? {
+        for refblock in references::in_refcount_table(self.file, self.header) {
+            let refblock = refblock?;
             self.claim(&refblock)?;
             self.refblocks.resize(refblock.index, 0);
             self.refblocks.push(refblock.offset_bytes);
@@ -197,8 +184,8 @@ impl<'a> Scan<'a> {
                 return damage(format!("the table of a bitmap at {} is too large", table.offset_bytes));
             }
             self.claim_table(table)?;
-            for offset_bytes in bitmaps::in_table(self.file, table)? {
-                self.claim_table(Table { offset_bytes, length_bytes: self.header.cluster_bytes() })?;
+            for offset_bytes in bitmaps::in_table(self.file, table) {
+                self.claim_table(Table { offset_bytes: offset_bytes?, length_bytes: self.header.cluster_bytes() })?;
             }
         }
         Ok(())
@@ -210,13 +197,20 @@ impl<'a> Scan<'a> {
     }
 
     fn claim_data(&mut self) -> Result<(), Problem> {
-        for table in references::in_l1(self.file, self.header, self.header.l1)?.filter(Reference::is_used) {
+        for table in references::in_l1(self.file, self.header, self.header.l1) {
+            let table = table?;
+            if !table.is_used() {
+                continue;
+            }
             if self.is_over.load(Ordering::Acquire) {
                 return Err(Problem::Unreadable(io::ErrorKind::Interrupted.into()));
             }
             self.claim(&table)?;
-            for cluster in references::in_l2(self.file, self.header, table.offset_bytes)?.filter(Reference::is_used) {
-                self.claim(&cluster)?;
+            for cluster in references::in_l2(self.file, self.header, table.offset_bytes) {
+                let cluster = cluster?;
+                if cluster.is_used() {
+                    self.claim(&cluster)?;
+                }
             }
         }
         Ok(())

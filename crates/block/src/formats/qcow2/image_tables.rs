@@ -3,9 +3,11 @@
 
 use super::entries::{Compressed, Entry, Layout, OFFSET_MASK};
 use super::header::{Header, Table};
+use crate::Remedy;
 use crate::formats::WritableFile;
+use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most words of a slice: a page of a table.
 pub(super) const SLICE_WORDS_MAX: usize = 512;
@@ -22,6 +24,10 @@ pub(super) struct ImageTables {
     l1: Table,
     /// Whoever writes to the image may move its L1 table.
     l1_may_move: bool,
+    /// Of an image that is only read: which L2 tables were read, by their offsets, and which part of the disk each is
+    /// for. So there are no more of them to read than the file has, whatever its L1 table says. Who writes to an image
+    /// has all of them checked.
+    read_tables: Option<Mutex<HashMap<u64, u64>>>,
 }
 
 /// What an image itself says of a run of bytes.
@@ -57,7 +63,8 @@ impl ImageTables {
         let Header { size_bytes, l1, .. } = *header;
         let layout = Layout::of(header);
         let l1_may_move = !read_only && l1.length_bytes / 8 < size_bytes.div_ceil(1 << layout.table_covers_bits());
-        Self { file, data_index, size_bytes, layout, is_zstd: header.is_zstd(), l1, l1_may_move }
+        let read_tables = read_only.then(Mutex::default);
+        Self { file, data_index, size_bytes, layout, is_zstd: header.is_zstd(), l1, l1_may_move, read_tables }
     }
 
     /// The same image when its disk was made larger, for which its L1 table may have moved.
@@ -150,7 +157,21 @@ impl ImageTables {
             let message = format!("the L2 table at {offset} does not begin with a cluster");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
-        Ok((offset != 0).then_some(offset))
+        if offset == 0 {
+            return Ok(None);
+        }
+        if let Some(read_tables) = &self.read_tables {
+            let mut read_tables = read_tables.lock().unwrap_or_else(PoisonError::into_inner);
+            if *read_tables.entry(offset).or_insert(index) != index {
+                let message = format!(
+                    "the L2 table at {offset} stands for two parts of the disk; {} says what else is wrong, and \
+                     repairs what can be",
+                    Remedy::RepairImage
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            }
+        }
+        Ok(Some(offset))
     }
 
     fn l1(&self, patience: Patience) -> io::Result<Table> {

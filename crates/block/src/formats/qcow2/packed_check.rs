@@ -32,14 +32,15 @@ pub(super) fn try_compressed(
         let is_there = |reference: &Reference| reference.is_used() && file.has(reference.offset_bytes, 1);
         let snapshots = snapshots::snapshots(file, header)?;
         for l1 in once(header.l1).chain(snapshots.tables) {
-            for table in references::in_l1(file, header, l1)?.filter(is_there) {
-                if !table.is_aligned(header) || !seen.insert(table.offset_bytes) {
+            for table in references::in_l1(file, header, l1) {
+                let table = table?;
+                if !is_there(&table) || !table.is_aligned(header) || !seen.insert(table.offset_bytes) {
                     continue;
                 }
-                for Reference { part, offset_bytes, length_bytes, .. } in
-                    references::in_l2(file, header, table.offset_bytes)?.filter(is_there)
-                {
-                    if part == Part::Compressed {
+                for reference in references::in_l2(file, header, table.offset_bytes) {
+                    let reference = reference?;
+                    let Reference { part, offset_bytes, length_bytes, .. } = reference;
+                    if part == Part::Compressed && is_there(&reference) {
                         let is_new = tried.insert(offset_bytes);
                         take(is_new.then_some(Compressed { offset_bytes, length_bytes }))?;
                     }

@@ -24,9 +24,7 @@ impl Unchecked {
     /// A sentence, which goes on after the image's path, when it is damaged.
     pub(super) fn or_checked(file: &Arc<WritableFile>, header: &Header) -> Result<Option<Self>, String> {
         let this = Self { file: Arc::clone(file), header: header.clone() };
-        let tables = references::in_l1(file, header, header.l1).map_err(|error| format!("cannot be read: {error}"))?;
-        let tables = tables.filter(Reference::is_used).count() as u64;
-        if tables.saturating_mul(header.cluster_bytes()) > CHECKED_AT_ONCE_BYTES {
+        if takes_long(file, header).map_err(|error| format!("cannot be read: {error}"))? {
             return Ok(Some(this));
         }
         this.check(&AtomicBool::new(false)).map(|()| None)
@@ -54,4 +52,19 @@ impl Unchecked {
             outcome
         })
     }
+}
+
+/// Whether an image has more tables than are checked when it is opened, blocks of refcounts among them, or is in so
+/// long a file that what is remembered of its clusters is as large.
+fn takes_long(file: &WritableFile, header: &Header) -> io::Result<bool> {
+    let remembered_bytes = file.length_bytes() / header.cluster_bytes() / 4;
+    let own_bytes = header.l1.length_bytes + header.refcounts.length_bytes;
+    if remembered_bytes.max(own_bytes) > CHECKED_AT_ONCE_BYTES {
+        return Ok(true);
+    }
+    let tables_max = (CHECKED_AT_ONCE_BYTES - own_bytes) / header.cluster_bytes();
+    let tables = references::in_refcount_table(file, header).chain(references::in_l1(file, header, header.l1));
+    let is_used = |table: &io::Result<Reference>| table.as_ref().map_or(true, Reference::is_used);
+    let more = tables.filter(is_used).nth(tables_max as usize);
+    more.transpose().map(|more| more.is_some())
 }

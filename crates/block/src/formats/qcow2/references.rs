@@ -78,44 +78,44 @@ pub(super) fn in_header(header: &Header) -> impl Iterator<Item = Reference> {
 }
 
 /// The blocks of refcounts. Entries without one are left out.
-pub(super) fn in_refcount_table(file: &WritableFile, header: &Header) -> io::Result<impl Iterator<Item = Reference>> {
+pub(super) fn in_refcount_table(file: &WritableFile, header: &Header) -> impl Iterator<Item = io::Result<Reference>> {
     let length_bytes = header.cluster_bytes();
-    Ok(file
-        .entries(header.refcounts)?
-        .into_iter()
-        .enumerate()
-        .filter(|&(_, entry)| entry != 0)
-        .map(move |(index, entry)| Reference { part: Part::Refblock, index, entry, offset_bytes: entry, length_bytes }))
+    let refblock =
+        move |(index, entry)| Reference { part: Part::Refblock, index, entry, offset_bytes: entry, length_bytes };
+    file.used_entries(header.refcounts).map(move |found| found.map(refblock))
 }
 
 /// The L2 tables that an L1 table refers to; also entries that refer to none, at offset 0, but say something.
-pub(super) fn in_l1(file: &WritableFile, header: &Header, l1: Table) -> io::Result<impl Iterator<Item = Reference>> {
+pub(super) fn in_l1(file: &WritableFile, header: &Header, l1: Table) -> impl Iterator<Item = io::Result<Reference>> {
     let length_bytes = header.cluster_bytes();
-    Ok(file.entries(l1)?.into_iter().enumerate().filter(|&(_, entry)| entry != 0).map(move |(index, entry)| {
-        let offset_bytes = entry & OFFSET_MASK;
-        Reference { part: Part::L2Table, index, entry, offset_bytes, length_bytes }
-    }))
+    file.used_entries(l1).map(move |found| found.map(|(index, entry)| of_l1_entry(index, entry, length_bytes)))
+}
+
+fn of_l1_entry(index: usize, entry: u64, length_bytes: u64) -> Reference {
+    Reference { part: Part::L2Table, index, entry, offset_bytes: entry & OFFSET_MASK, length_bytes }
 }
 
 /// The clusters that the L2 table at an offset refers to; also entries that refer to none, at offset 0, but have bits
 /// that mean nothing.
-pub(super) fn in_l2(file: &WritableFile, header: &Header, table: u64) -> io::Result<impl Iterator<Item = Reference>> {
-    let (cluster_bytes, layout) = (header.cluster_bytes(), Layout::of(header));
-    // A file may have any number of tables that hold nothing and take no storage.
-    let words = match file.is_hole(table, cluster_bytes) {
-        true => Vec::new(),
-        false => file.entries(Table { offset_bytes: table, length_bytes: cluster_bytes })?,
-    };
-    Ok(words.into_iter().step_by(layout.entry_words()).enumerate().filter_map(move |(index, entry)| {
-        if entry & COMPRESSED != 0 {
-            let Compressed { offset_bytes, length_bytes } = layout.compressed(entry);
-            return Some(Reference { part: Part::Compressed, index, entry, offset_bytes, length_bytes });
-        }
-        let offset_bytes = entry & OFFSET_MASK;
-        let part = if layout.has_data_file { Part::External } else { Part::Data };
-        let reference = Reference { part, index, entry, offset_bytes, length_bytes: cluster_bytes };
-        // In a data file a cluster can lie at its beginning.
-        let is_first = layout.has_data_file && reference.is_copied();
-        (offset_bytes != 0 || is_first || reference.has_reserved_bits()).then_some(reference)
-    }))
+pub(super) fn in_l2(file: &WritableFile, header: &Header, table: u64) -> impl Iterator<Item = io::Result<Reference>> {
+    let layout = Layout::of(header);
+    let words = file.used_entries(Table { offset_bytes: table, length_bytes: header.cluster_bytes() });
+    words.filter_map(move |found| match found {
+        Ok((index, _)) if !index.is_multiple_of(layout.entry_words()) => None,
+        Ok((index, entry)) => of_l2_entry(index / layout.entry_words(), entry, layout).map(Ok),
+        Err(error) => Some(Err(error)),
+    })
+}
+
+fn of_l2_entry(index: usize, entry: u64, layout: Layout) -> Option<Reference> {
+    if entry & COMPRESSED != 0 {
+        let Compressed { offset_bytes, length_bytes } = layout.compressed(entry);
+        return Some(Reference { part: Part::Compressed, index, entry, offset_bytes, length_bytes });
+    }
+    let offset_bytes = entry & OFFSET_MASK;
+    let part = if layout.has_data_file { Part::External } else { Part::Data };
+    let reference = Reference { part, index, entry, offset_bytes, length_bytes: layout.cluster_bytes() };
+    // In a data file a cluster can lie at its beginning.
+    let is_first = layout.has_data_file && reference.is_copied();
+    (offset_bytes != 0 || is_first || reference.has_reserved_bits()).then_some(reference)
 }

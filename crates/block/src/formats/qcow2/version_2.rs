@@ -7,7 +7,7 @@ use super::allocator::Allocator;
 use super::entries::{COMPRESSED, COPIED, OFFSET_MASK, ZERO};
 use super::header::{Header, Table};
 use super::header_change;
-use super::references::{self, Part, Reference};
+use super::references::{self, Part};
 use super::snapshots;
 use crate::formats::WritableFile;
 use std::collections::BTreeMap;
@@ -34,8 +34,10 @@ pub(super) fn expand_zeros(file: &Arc<WritableFile>, header: &Header) -> io::Res
 /// When it cannot be read.
 pub(super) fn has_compressed_clusters(file: &WritableFile, header: &Header) -> io::Result<bool> {
     for &table in l2_tables(file, header)?.keys() {
-        if references::in_l2(file, header, table)?.any(|reference| reference.part == Part::Compressed) {
-            return Ok(true);
+        for reference in references::in_l2(file, header, table) {
+            if reference?.part == Part::Compressed {
+                return Ok(true);
+            }
         }
     }
     Ok(false)
@@ -46,8 +48,11 @@ fn l2_tables(file: &WritableFile, header: &Header) -> io::Result<BTreeMap<u64, u
     let snapshots = snapshots::found(file, header)?;
     let mut tables = BTreeMap::new();
     for l1 in snapshots.iter().map(|snapshot| snapshot.l1).chain([header.l1]) {
-        for table in references::in_l1(file, header, l1)?.filter(Reference::is_used) {
-            *tables.entry(table.offset_bytes).or_default() += 1;
+        for table in references::in_l1(file, header, l1) {
+            let table = table?;
+            if table.is_used() {
+                *tables.entry(table.offset_bytes).or_default() += 1;
+            }
         }
     }
     Ok(tables)

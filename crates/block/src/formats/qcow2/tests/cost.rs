@@ -1,6 +1,6 @@
 //! What an image costs: syncs for what is written, bytes read to open it.
 
-use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, chain};
 use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, Operation, Request, Segment};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -123,12 +123,30 @@ fn copies_from_a_backing_file_share_a_sync() {
 /// Set for the process whose memory is measured.
 const MEASURED: &str = "BLOCKYARD_TEST_MEASURED_IMAGE";
 
+/// Has a test of this file run in a process of its own, with an image; what it prints.
+fn measured(test: &str, path: &Path) -> String {
+    let name = format!("formats::qcow2::tests::cost::{test}");
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--exact", &name, "--nocapture"]).env(MEASURED, path).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The most memory that this process ever had, in KiB.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")).unwrap();
+    peak.parse().unwrap()
+}
+
 #[test]
 fn a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib() {
     if let Some(path) = std::env::var_os(MEASURED) {
         let disk = open(path.as_ref());
         carry_out(&disk, Operation::Read, 4096, scattered(20_000, 1 << 40));
-        return println!("{}", std::fs::read_to_string("/proc/self/status").unwrap());
+        let peak = peak_kib();
+        assert!(peak <= 64 << 10, "{peak} KiB");
+        return;
     }
     let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
@@ -136,14 +154,39 @@ fn a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib() {
     let created =
         create.args(["create", "-q", "-f", "qcow2", "-o", "preallocation=metadata"]).arg(&path).arg("1T").status();
     assert!(created.expect("qemu-img, of the Debian package qemu-utils").success());
-    let name = "formats::qcow2::tests::cost::a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib";
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    let output = child.args(["--exact", name, "--nocapture"]).env(MEASURED, &path).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let status = String::from_utf8_lossy(&output.stdout).into_owned();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")).unwrap();
-    println!("{peak} KiB");
-    assert!(peak.parse::<u64>().unwrap() <= 64 << 10, "{peak} KiB");
+    measured("a_disk_of_1_tib_with_all_its_tables_is_read_in_64_mib", &path);
+}
+
+/// 8 TiB in clusters of 4 KiB. Its L1 table has 32 MiB, each entry of which leads to a table.
+#[test]
+fn the_largest_l1_table_is_not_read_to_open_a_disk() {
+    let opened = |path: &Path, read_only| {
+        let options = FileOptions { read_only, ..FileOptions::default() };
+        chain::open(path, &options, &AllowedDirectories::none()).unwrap()
+    };
+    if let Some(path) = std::env::var_os(MEASURED) {
+        for read_only in [true, false] {
+            let before = peak_kib();
+            let opened = opened(path.as_ref(), read_only);
+            let read_bytes =
+                opened.image.below[0].file.as_ref().unwrap().file.counts.read_bytes.load(Ordering::Relaxed);
+            let more = peak_kib() - before;
+            assert!(read_bytes <= 64 << 10 && more <= 4 << 10, "{read_bytes} bytes are read, {more} KiB are needed");
+            assert_eq!(opened.unchecked.is_some(), !read_only);
+        }
+        return;
+    }
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = directory.path().join("image");
+    let options = Qcow2CreateOptions { cluster_bytes: 4096, ..Qcow2CreateOptions::new(8 << 40) };
+    Qcow2Disk::create(&path, &options).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let mut l1 = [0; 8];
+    file.read_exact_at(&mut l1, 40).unwrap();
+    let end = file.metadata().unwrap().len().next_multiple_of(4096);
+    let entries = (0..4 << 20).flat_map(|table: u64| ((end + table * 4096) | 1 << 63).to_be_bytes());
+    file.write_all_at(&entries.collect::<Vec<_>>(), u64::from_be_bytes(l1)).unwrap();
+    measured("the_largest_l1_table_is_not_read_to_open_a_disk", &path);
 }
 
 #[test]
