@@ -14,11 +14,15 @@ pub(super) struct Inbox<J> {
 struct State<J> {
     jobs: VecDeque<J>,
     is_closed: bool,
+    is_woken: bool,
 }
 
 impl<J> Default for Inbox<J> {
     fn default() -> Self {
-        Self { state: Mutex::new(State { jobs: VecDeque::new(), is_closed: false }), arrived: Condvar::new() }
+        Self {
+            state: Mutex::new(State { jobs: VecDeque::new(), is_closed: false, is_woken: false }),
+            arrived: Condvar::new(),
+        }
     }
 }
 
@@ -40,6 +44,12 @@ impl<J> Inbox<J> {
         self.arrived.notify_all();
     }
 
+    /// Has whoever waits for [some](Inbox::some) jobs, or does next, go on without.
+    pub(super) fn wake(&self) {
+        self.state().is_woken = true;
+        self.arrived.notify_one();
+    }
+
     /// Waits for a job; `None` when there will be none.
     pub(super) fn next(&self) -> Option<J> {
         self.wait(None).jobs.pop_front()
@@ -52,13 +62,15 @@ impl<J> Inbox<J> {
         if state.jobs.is_empty() && state.is_closed {
             return None;
         }
+        state.is_woken = false;
         let count = state.jobs.len().min(most);
         batch.extend(state.jobs.drain(..count));
         Some(())
     }
 
     fn wait(&self, pause: Option<Duration>) -> MutexGuard<'_, State<J>> {
-        let (state, is_idle) = (self.state(), |state: &mut State<J>| state.jobs.is_empty() && !state.is_closed);
+        let is_idle = |state: &mut State<J>| state.jobs.is_empty() && !state.is_closed && !state.is_woken;
+        let state = self.state();
         match pause {
             None => self.arrived.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
             Some(pause) => {

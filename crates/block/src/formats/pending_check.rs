@@ -25,19 +25,22 @@ struct Shared<T> {
 }
 
 impl<T: Send + 'static> PendingCheck<T> {
-    /// Begins `check` in a thread called `name`. It looks now and then whether it is over.
+    /// Begins `check` in a thread called `name`, which calls `ended` when its outcome is there. It looks now and then
+    /// whether it is over.
     ///
     /// # Errors
     /// When there can be no thread.
     pub(super) fn start(
         name: &str,
         check: impl FnOnce(&AtomicBool) -> Result<T, String> + Send + 'static,
+        ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared { outcome: Mutex::new(None), is_over: AtomicBool::new(false) });
         let working = Arc::clone(&shared);
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             let outcome = check(&working.is_over);
             *working.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            ended();
         })?;
         Ok(Self { shared, thread: Some(thread) })
     }

@@ -50,6 +50,7 @@ mod resize;
 mod snapshots;
 #[cfg(test)]
 mod tests;
+mod use_map;
 mod version_2;
 mod worker;
 mod writer;

@@ -21,16 +21,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 /// Jobs whose changes are written to the file together.
 const BATCH_MAX: usize = 64;
 
 /// Most bytes that are copied at once.
 const BUFFER_BYTES: u64 = 1 << 20;
-
-/// How soon to look again whether the image is checked.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// Something for the thread to do.
 pub(super) struct Job {
@@ -119,8 +115,10 @@ impl Worker {
         let image = Arc::new(image);
         let path = image.files().next().unwrap_or(Path::new("")).to_owned();
         let readers = Readers::new(Arc::clone(&image), path.clone(), "block map unpack");
-        let changing = to_change.map(Changing::new).transpose()?;
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
+        let woken = Arc::clone(&shared);
+        let start = |checking| Changing::new(checking, move || woken.inbox.wake());
+        let changing = to_change.map(start).transpose()?;
         let working = Arc::clone(&shared);
         let run = move || {
             if let Err(error) = Working::new(&working.image, changing).run(&working.inbox) {
@@ -164,12 +162,12 @@ enum Changing {
 }
 
 impl Changing {
-    fn new(Checking { written, tables }: Checking) -> io::Result<Self> {
+    fn new(Checking { written, tables }: Checking, ended: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         Ok(match tables {
             Ok(tables) => Self::Ready(Changes::new(written, tables)),
             Err(unchecked) => {
-                let pending = PendingCheck::start("block map check", move |is_over| check(unchecked, is_over))?;
-                Self::Pending(written, pending)
+                let check = move |is_over: &AtomicBool| check(unchecked, is_over);
+                Self::Pending(written, PendingCheck::start("block map check", check, ended)?)
             }
         })
     }
@@ -211,7 +209,7 @@ impl<'a> Working<'a> {
     /// Does what is asked for until nobody is left who asks, and closes the image.
     fn run(mut self, inbox: &Inbox<Job>) -> io::Result<()> {
         let (mut batch, mut aside) = (Vec::with_capacity(BATCH_MAX), Vec::new());
-        while inbox.some(BATCH_MAX, (!aside.is_empty()).then_some(PAUSE), &mut batch).is_some() {
+        while inbox.some(BATCH_MAX, None, &mut batch).is_some() {
             self.read(&mut batch);
             if self.changing.as_ref().is_some_and(Changing::is_pending) {
                 aside.append(&mut batch);

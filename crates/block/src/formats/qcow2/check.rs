@@ -6,10 +6,13 @@
 //! data. It ends at the first thing that is wrong; [`super::census`] finds all, of the same references.
 
 use super::bitmaps;
+use super::entries::{Layout, OFFSET_MASK, entries_of};
 use super::header::{Header, Table};
+use super::pieces::Pieces;
 use super::refblock::Refblock;
 use super::references::{self, Part, Reference};
 use super::snapshots::L1_MAX_BYTES;
+use super::use_map::{Use, UseMap, WORD_CLUSTERS, has_compressed, used};
 use crate::Remedy;
 use crate::formats::WritableFile;
 use std::collections::HashMap;
@@ -52,22 +55,25 @@ fn damage<T>(what: impl Into<String>) -> Result<T, Problem> {
     Err(Problem::Damage(what.into()))
 }
 
-/// How a cluster is used.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
-    /// By one table or one cluster of the disk.
-    Once,
-    /// The same, and the entry that refers to it says that it may be written in place.
-    OnceInPlace,
-    /// By any number of compressed clusters.
-    Compressed,
+/// Entries each of which leads one cluster farther than the one before, as most do in most tables; or which lead
+/// nowhere and are equal.
+#[derive(Clone, Copy)]
+struct Run {
+    first: u64,
+    step: u64,
+    count: u64,
+}
+
+impl Run {
+    fn entry(self, index: u64) -> u64 {
+        self.first.wrapping_add(index * self.step)
+    }
 }
 
 struct Scan<'a> {
     file: &'a WritableFile,
     header: &'a Header,
-    /// Two bits for each cluster: 0 is free, else a [`Use`].
-    uses: Vec<u8>,
+    uses: UseMap,
     /// By cluster, from the first compressed one on: how many compressed clusters are in it, in part at least, up to
     /// 255; and how many where they are that many.
     sharers: Vec<u8>,
@@ -88,22 +94,12 @@ impl<'a> Scan<'a> {
         Ok(Self {
             file,
             header,
-            uses: vec![0; clusters.div_ceil(4) as usize],
+            uses: UseMap::new(clusters),
             sharers: Vec::new(),
             many_sharers: HashMap::new(),
             refblocks: Vec::new(),
             is_over,
         })
-    }
-
-    fn use_of(&self, cluster: u64) -> Option<Use> {
-        let byte = self.uses.get((cluster / 4) as usize)?;
-        match byte >> (cluster % 4 * 2) & 3 {
-            0 => None,
-            1 => Some(Use::Once),
-            2 => Some(Use::OnceInPlace),
-            _ => Some(Use::Compressed),
-        }
     }
 
     fn claim(&mut self, reference: &Reference) -> Result<(), Problem> {
@@ -116,44 +112,47 @@ impl<'a> Scan<'a> {
             };
             return damage(format!("the {what} at {offset_bytes} does not begin with a cluster"));
         }
-        let how = match part {
-            Part::Compressed => Use::Compressed,
-            _ if reference.is_copied() => Use::OnceInPlace,
-            _ => Use::Once,
-        };
-        let cluster_bits = self.header.cluster_bits;
-        let end = offset_bytes.saturating_add(length_bytes).div_ceil(1 << cluster_bits);
-        for cluster in offset_bytes >> cluster_bits..end {
-            let used = self.use_of(cluster);
-            let Some(byte) = self.uses.get_mut((cluster / 4) as usize) else {
-                return damage(format!("something at {offset_bytes} lies far behind the end of the file"));
-            };
-            if used.is_some() && !(used == Some(Use::Compressed) && how == Use::Compressed) {
-                return damage(format!("the cluster at {} has two uses", cluster << cluster_bits));
-            }
-            let bits = match how {
-                Use::Once => 1,
-                Use::OnceInPlace => 2,
-                Use::Compressed => 3,
-            };
-            *byte |= bits << (cluster % 4 * 2);
-            if how == Use::Compressed {
-                self.share(cluster);
-            }
+        let bits = self.header.cluster_bits;
+        let clusters = offset_bytes >> bits..offset_bytes.saturating_add(length_bytes).div_ceil(1 << bits);
+        match part {
+            Part::Compressed => clusters.clone().try_for_each(|cluster| self.share(cluster))?,
+            _ => self.claim_clusters(clusters.clone(), reference.is_copied())?,
         }
-        Ok(())
+        self.check_inside(clusters.end, offset_bytes)
     }
 
-    fn share(&mut self, cluster: u64) {
+    fn check_inside(&self, end: u64, offset_bytes: u64) -> Result<(), Problem> {
+        match end > self.uses.clusters() {
+            true => damage(format!("something at {offset_bytes} lies far behind the end of the file")),
+            false => Ok(()),
+        }
+    }
+
+    fn claim_clusters(&mut self, clusters: Range<u64>, in_place: bool) -> Result<(), Problem> {
+        let how = if in_place { Use::OnceInPlace } else { Use::Once };
+        self.uses.claim(clusters, how).or_else(|cluster| self.has_two_uses(cluster))
+    }
+
+    fn has_two_uses(&self, cluster: u64) -> Result<(), Problem> {
+        damage(format!("the cluster at {} has two uses", cluster << self.header.cluster_bits))
+    }
+
+    fn share(&mut self, cluster: u64) -> Result<(), Problem> {
+        match self.uses.get(cluster) {
+            None => self.uses.claim(cluster..cluster + 1, Use::Compressed).or_else(|at| self.has_two_uses(at))?,
+            Some(Use::Compressed) => {}
+            Some(_) => return self.has_two_uses(cluster),
+        }
         if self.sharers.is_empty() {
             // Zeros, which take no memory until one of them is changed.
-            self.sharers = vec![0; self.uses.len() * 4];
+            self.sharers = vec![0; self.uses.clusters() as usize];
         }
-        let Some(count) = self.sharers.get_mut(cluster as usize) else { return };
+        let Some(count) = self.sharers.get_mut(cluster as usize) else { return Ok(()) };
         *count = count.saturating_add(1);
         if *count == u8::MAX {
             *self.many_sharers.entry(cluster).or_insert(u64::from(u8::MAX) - 1) += 1;
         }
+        Ok(())
     }
 
     fn sharers_of(&self, cluster: u64) -> u64 {
@@ -197,56 +196,110 @@ impl<'a> Scan<'a> {
     }
 
     fn claim_data(&mut self) -> Result<(), Problem> {
-        for table in references::in_l1(self.file, self.header, self.header.l1) {
-            let table = table?;
-            if !table.is_used() {
-                continue;
-            }
-            if self.is_over.load(Ordering::Acquire) {
-                return Err(Problem::Unreadable(io::ErrorKind::Interrupted.into()));
-            }
-            self.claim(&table)?;
-            for cluster in references::in_l2(self.file, self.header, table.offset_bytes) {
-                let cluster = cluster?;
-                if cluster.is_used() {
-                    self.claim(&cluster)?;
+        let (layout, cluster_bytes) = (Layout::of(self.header), self.header.cluster_bytes());
+        let mut l1 = Pieces::of(self.file, self.header.l1);
+        let mut l2 = Pieces::of(self.file, self.header.l1);
+        while let Some((_, piece)) = l1.next()? {
+            self.claim_entries(piece, 1, |entry| Some(references::of_l1_entry(0, entry, cluster_bytes)))?;
+            let offsets = entries_of(piece).map(|entry| entry & OFFSET_MASK).filter(|&offset| offset != 0);
+            // In the order in which they lie in the file. Those that follow each other are read as one.
+            let mut offsets: Vec<_> = offsets.collect();
+            offsets.sort_unstable();
+            for tables in offsets.chunk_by(|&one, &next| one + cluster_bytes == next) {
+                l2.begin(Table { offset_bytes: tables[0], length_bytes: tables.len() as u64 * cluster_bytes });
+                while let Some((_, piece)) = l2.next()? {
+                    if self.is_over.load(Ordering::Acquire) {
+                        return Err(Problem::Unreadable(io::ErrorKind::Interrupted.into()));
+                    }
+                    let reference = |entry| references::of_l2_entry(0, entry, layout);
+                    self.claim_entries(piece, layout.entry_words(), reference)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn check_refcounts(&mut self) -> Result<(), Problem> {
+    /// Claims what entries refer to, each of which has so many words.
+    fn claim_entries(
+        &mut self,
+        piece: &[u8],
+        words: usize,
+        reference: impl Fn(u64) -> Option<Reference>,
+    ) -> Result<(), Problem> {
+        let mut run = Run { first: 0, step: 0, count: 0 };
+        let mut next = 0_u64;
+        for entry in piece.chunks_exact(words * 8).filter_map(|words| words.first_chunk()) {
+            let entry = u64::from_be_bytes(*entry);
+            if entry != next {
+                self.claim_run(run, &reference)?;
+                let step = if entry & OFFSET_MASK == 0 { 0 } else { self.header.cluster_bytes() };
+                run = Run { first: entry, step, count: 0 };
+            }
+            run.count += 1;
+            next = entry.wrapping_add(run.step);
+        }
+        self.claim_run(run, &reference)
+    }
+
+    fn claim_run(&mut self, run: Run, reference: impl Fn(u64) -> Option<Reference>) -> Result<(), Problem> {
+        let (bits, offset) = (self.header.cluster_bits, run.first & OFFSET_MASK);
+        let end = offset + run.count * run.step;
+        match reference(run.first) {
+            None => Ok(()),
+            Some(first) if end <= OFFSET_MASK && !first.is_used() => Ok(()),
+            Some(first) if end <= OFFSET_MASK && first.part != Part::Compressed && first.is_aligned(self.header) => {
+                self.claim_clusters(offset >> bits..end >> bits, first.is_copied())?;
+                self.check_inside(end >> bits, offset.max(self.uses.clusters() << bits))
+            }
+            // Each may be something else.
+            Some(_) => {
+                let mut each = (0..run.count).filter_map(|index| reference(run.entry(index)));
+                each.try_for_each(|one| if one.is_used() { self.claim(&one) } else { Ok(()) })
+            }
+        }
+    }
+
+    fn check_refcounts(&self) -> Result<(), Problem> {
         let per_block = (self.header.cluster_bytes() * 8) >> self.header.refcount_order;
-        let clusters = self.uses.len() as u64 * 4;
-        for (index, first) in (0..clusters).step_by(per_block as usize).enumerate() {
-            let end = (first + per_block).min(clusters);
-            if (first..end).any(|cluster| self.use_of(cluster).is_some()) {
+        let mut ones = Refblock::empty(self.header.cluster_bits, self.header.refcount_order);
+        (0..WORD_CLUSTERS as usize).for_each(|index| ones.set_to_one(index));
+        ones.bytes.truncate((WORD_CLUSTERS as usize) << self.header.refcount_order >> 3);
+        for (index, words) in self.uses.words().chunks((per_block / WORD_CLUSTERS) as usize).enumerate() {
+            if words.iter().any(|&word| word != 0) {
                 match self.refblocks.get(index) {
                     None | Some(0) => return damage("clusters that are in use have no refcount"),
-                    Some(&refblock) => self.check_refblock(refblock, first..end)?,
+                    Some(&refblock) => self.check_refblock(refblock, index as u64 * per_block, words, &ones.bytes)?,
                 }
             }
         }
         Ok(())
     }
 
-    fn check_refblock(&self, offset: u64, clusters: Range<u64>) -> Result<(), Problem> {
+    /// The block at an offset, which begins with a cluster's refcount; `ones` is what those of a word are that are one.
+    fn check_refblock(&self, offset: u64, first: u64, words: &[u64], ones: &[u8]) -> Result<(), Problem> {
         let mut block = Refblock::read(self.file, self.header, offset)?;
         let mut is_mended = false;
-        for (index, cluster) in clusters.enumerate() {
-            let Some(used) = self.use_of(cluster) else { continue };
-            match (block.get(index), used) {
-                (count, Use::Compressed) if count < self.sharers_of(cluster) => {
-                    return damage("compressed data that are in use have too low a refcount");
-                }
-                (0, _) => {
-                    block.set_to_one(index);
-                    is_mended = true;
-                }
-                (1, _) | (_, Use::Once | Use::Compressed) => {}
-                (_, Use::OnceInPlace) => {
-                    return damage("a cluster that others use too is said to be used once");
+        for (index, &word) in words.iter().enumerate() {
+            let at = index * ones.len();
+            let are_ones = block.bytes.get(at..at + ones.len()) == Some(ones);
+            if word == 0 || (are_ones && !has_compressed(word)) {
+                continue;
+            }
+            for within in 0..WORD_CLUSTERS {
+                let Some(how) = used(word, within) else { continue };
+                let index = index * WORD_CLUSTERS as usize + within as usize;
+                match (block.get(index), how) {
+                    (count, Use::Compressed) if count < self.sharers_of(first + index as u64) => {
+                        return damage("compressed data that are in use have too low a refcount");
+                    }
+                    (0, _) => {
+                        block.set_to_one(index);
+                        is_mended = true;
+                    }
+                    (1, _) | (_, Use::Once | Use::Compressed) => {}
+                    (_, Use::OnceInPlace) => {
+                        return damage("a cluster that others use too is said to be used once");
+                    }
                 }
             }
         }

@@ -43,14 +43,19 @@ impl Unchecked {
     ///
     /// # Errors
     /// When there can be no thread.
-    pub(super) fn start(self, image: Arc<Image>) -> io::Result<PendingCheck<()>> {
-        PendingCheck::start("qcow2-check", move |is_over| {
+    pub(super) fn start(
+        self,
+        image: Arc<Image>,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> io::Result<PendingCheck<()>> {
+        let check = move |is_over: &AtomicBool| {
             let outcome = self.check(is_over);
             // Where bitmaps are kept, the first change marks them first.
             let may_write = outcome.is_ok() && image.dirty_bits.is_none();
             image.may_write_in_place.store(may_write, Ordering::Release);
             outcome
-        })
+        };
+        PendingCheck::start("qcow2-check", check, ended)
     }
 }
 

@@ -5,6 +5,7 @@ use super::entries::entries_of;
 use super::header::Table;
 use crate::formats::WritableFile;
 use std::io;
+use std::ops::Range;
 
 const PIECE_BYTES: u64 = 64 << 10;
 
@@ -17,12 +18,19 @@ pub(super) struct Pieces<'a> {
     table: Table,
     /// So much of the table was read, or is a hole.
     done_bytes: u64,
+    /// A hole of the file, or what is left of it: nobody writes there meanwhile.
+    hole: Range<u64>,
     piece: Vec<u8>,
 }
 
 impl<'a> Pieces<'a> {
     pub(super) fn of(file: &'a WritableFile, table: Table) -> Self {
-        Self { file, table, done_bytes: 0, piece: Vec::new() }
+        Self { file, table, done_bytes: 0, hole: 0..0, piece: Vec::new() }
+    }
+
+    /// Goes on with another table, from its beginning.
+    pub(super) fn begin(&mut self, table: Table) {
+        (self.table, self.done_bytes) = (table, 0);
     }
 
     /// The index of the next piece's first entry, and its bytes.
@@ -30,7 +38,10 @@ impl<'a> Pieces<'a> {
         let Table { offset_bytes, length_bytes } = self.table;
         let at = offset_bytes.saturating_add(self.done_bytes);
         if self.done_bytes < length_bytes {
-            let hole_bytes = self.file.next_data(at).map_or(length_bytes, |data| data.saturating_sub(at));
+            if !self.hole.contains(&at) {
+                self.hole = at..self.file.next_data(at).unwrap_or(u64::MAX);
+            }
+            let hole_bytes = self.hole.end.saturating_sub(at);
             self.done_bytes = self.done_bytes.saturating_add(hole_bytes - hole_bytes % ALIGNMENT_BYTES);
         }
         if self.done_bytes >= length_bytes {

@@ -91,7 +91,8 @@ pub(super) fn in_l1(file: &WritableFile, header: &Header, l1: Table) -> impl Ite
     file.used_entries(l1).map(move |found| found.map(|(index, entry)| of_l1_entry(index, entry, length_bytes)))
 }
 
-fn of_l1_entry(index: usize, entry: u64, length_bytes: u64) -> Reference {
+/// What an entry of an L1 table refers to.
+pub(super) fn of_l1_entry(index: usize, entry: u64, length_bytes: u64) -> Reference {
     Reference { part: Part::L2Table, index, entry, offset_bytes: entry & OFFSET_MASK, length_bytes }
 }
 
@@ -107,7 +108,8 @@ pub(super) fn in_l2(file: &WritableFile, header: &Header, table: u64) -> impl It
     })
 }
 
-fn of_l2_entry(index: usize, entry: u64, layout: Layout) -> Option<Reference> {
+/// What the first word of an entry of an L2 table refers to.
+pub(super) fn of_l2_entry(index: usize, entry: u64, layout: Layout) -> Option<Reference> {
     if entry & COMPRESSED != 0 {
         let Compressed { offset_bytes, length_bytes } = layout.compressed(entry);
         return Some(Reference { part: Part::Compressed, index, entry, offset_bytes, length_bytes });

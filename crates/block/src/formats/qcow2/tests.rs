@@ -9,6 +9,7 @@ mod failures;
 mod fuzz;
 mod fuzz_numbers;
 mod power_cut;
+mod runs;
 mod sparse_parts;
 mod twins;
 

@@ -18,6 +18,7 @@ use super::image::{Image, Reader};
 use super::image_tables::{Patience, SliceBuffer};
 use super::kept_bitmaps::KeptBitmaps;
 use super::metadata::Metadata;
+use super::pending_check::Unchecked;
 use crate::formats::inbox::Inbox;
 use crate::formats::pending_check::PendingCheck;
 use crate::formats::readers::{ReadJob, Readers};
@@ -39,8 +40,7 @@ const BATCH_MAX: usize = 64;
 /// Most bytes that are copied at once.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// How soon to look again whether what was discarded may be freed, which waits for requests that are in flight; and
-/// whether the image is checked.
+/// How soon to look again whether what was discarded may be freed, which waits for requests that are in flight.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Clusters are freed when nobody asks for anything, or as soon as they are so many bytes or ranges: it takes a sync.
@@ -127,9 +127,11 @@ impl Worker {
     pub(super) fn start(opened: Opened, path: &Path) -> io::Result<Self> {
         let Opened { image, metadata, unchecked, bitmaps, .. } = opened;
         let image = Arc::new(image);
-        let pending = unchecked.map(|unchecked| unchecked.start(Arc::clone(&image))).transpose()?;
         let readers = Readers::new(Arc::clone(&image), path.to_owned(), "qcow2-reader");
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
+        let woken = Arc::clone(&shared);
+        let start = |unchecked: Unchecked| unchecked.start(Arc::clone(&shared.image), move || woken.inbox.wake());
+        let pending = unchecked.map(start).transpose()?;
         let working = Arc::clone(&shared);
         let path = path.to_owned();
         let run = move || {
@@ -220,7 +222,7 @@ impl<'a> Working<'a> {
         let mut batch = Vec::with_capacity(BATCH_MAX);
         let mut aside = Vec::new();
         loop {
-            let waits = !self.gone.is_empty() || !self.awaiting.is_empty() || !aside.is_empty();
+            let waits = !self.gone.is_empty() || !self.awaiting.is_empty();
             if inbox.some(BATCH_MAX, waits.then_some(PAUSE), &mut batch).is_none() {
                 break;
             }
