@@ -36,6 +36,8 @@ struct Twins {
     bitmaps: Vec<(String, u64)>,
     /// Where bitmaps of theirs may say alone that something was written, for [`Difference::Rewritten`].
     rewritten: Vec<Range<u64>>,
+    /// Clusters of which a part was made zeros, for [`Difference::Copied`].
+    zeroed_in_part: Vec<Range<u64>>,
     /// Something vague was committed.
     is_vague_behind: bool,
     /// Since it was made by a conversion, if it was.
@@ -59,6 +61,11 @@ impl Twins {
         let mut mark = |offset: u64, length: u64, is_vague: bool| {
             self.vague[(offset / 512) as usize..((offset + length) / 512) as usize].fill(is_vague);
         };
+        if let Step::Zero { offset, length, .. } = step {
+            let cluster_bytes = 1 << self.making.cluster_bits;
+            let cut = [*offset, offset + length].into_iter().filter(|end| !end.is_multiple_of(cluster_bytes));
+            self.zeroed_in_part.extend(cut.map(|end| widened(&(end..end + 1), cluster_bytes)));
+        }
         match step {
             Step::Write { offset, length, .. } | Step::Zero { offset, length, .. } => mark(*offset, *length, false),
             Step::Discard { offset, length } => mark(*offset, *length, difference(Difference::Discarded)),
@@ -101,6 +108,7 @@ impl Twins {
                 self.snapshots.clear();
                 self.bitmaps.clear();
                 self.rewritten.clear();
+                self.zeroed_in_part.clear();
             }
             Step::Rebase { name } => (self.is_rebased, self.is_based) = (true, !name.is_empty()),
             Step::Amend { version, is_lazy, refcount_order } => {
@@ -124,7 +132,7 @@ fn widened(range: &Range<u64>, granularity_bytes: u64) -> Range<u64> {
 struct Before {
     /// What each snapshot of theirs showed.
     snapshots: Vec<Vec<u8>>,
-    /// The sectors that ours holds itself, and theirs does not.
+    /// The sectors that ours holds itself, and theirs does not; and those that may show something else.
     ours_alone: Vec<Range<u64>>,
 }
 
@@ -136,9 +144,9 @@ impl Before {
             snapshots = shown.collect::<Result<_, _>>()?;
         }
         if matches!(step, Step::Rebase { .. }) && !twins.bitmaps.is_empty() {
-            let held = (0..).step_by(512).zip(ours.holds()?).zip(theirs.holds()?);
-            let held = held.filter(|((_, by_ours), by_theirs)| *by_ours && !by_theirs);
-            ours_alone = held.map(|((start, _), _)| start..start + 512).collect();
+            let held = (0..).step_by(512).zip(ours.holds()?).zip(theirs.holds()?).zip(&twins.vague);
+            let held = held.filter(|(((_, by_ours), by_theirs), is_vague)| (*by_ours && !by_theirs) || **is_vague);
+            ours_alone = held.map(|(((start, _), _), _)| start..start + 512).collect();
         }
         Ok(Self { snapshots, ours_alone })
     }
@@ -277,7 +285,7 @@ fn made(random: &mut Random, ours: &Ours, theirs: &Theirs) -> Twins {
     theirs.create("image", &making, size, more, has_data_file.then_some("data"));
     ours.create(&making, size, is_based, has_data_file);
     let vague = vec![false; (size / 512) as usize];
-    let (snapshots, bitmaps, rewritten) = (Vec::new(), Vec::new(), Vec::new());
+    let (snapshots, bitmaps, rewritten, zeroed_in_part) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     Twins {
         size,
         making,
@@ -285,6 +293,7 @@ fn made(random: &mut Random, ours: &Ours, theirs: &Theirs) -> Twins {
         snapshots,
         bitmaps,
         rewritten,
+        zeroed_in_part,
         is_vague_behind: false,
         is_rebased: false,
         is_resized: false,

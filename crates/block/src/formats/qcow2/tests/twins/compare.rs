@@ -57,7 +57,11 @@ pub(super) const DIFFERENT: &[(Difference, &str)] = &[
         "of version 2, QEMU gives an image its first backing file without writing the zeros that \
                                 it showed: it shows what is behind then. We write them; so it is done to neither",
     ),
-    (Difference::Copied, "a write, and rebase, may copy more of what is behind the image than they must"),
+    (
+        Difference::Copied,
+        "a write, and rebase, may copy more of what is behind the image than they must; and so does QEMU where it \
+         makes zeros of a part of a cluster that shows zeros already: we leave it",
+    ),
     (
         Difference::Snapshots,
         "QEMU's commit and rebase change what snapshots show of what is behind the image; ours are refused if they \
@@ -65,7 +69,8 @@ pub(super) const DIFFERENT: &[(Difference, &str)] = &[
     ),
     (
         Difference::Rewritten,
-        "rebase writes, and marks in bitmaps, what an image does not hold itself; ours may hold more: zeros, or copies",
+        "rebase writes, and marks in bitmaps, what an image does not hold itself; ours may hold more: zeros, or copies. \
+         Nor need it write zeros where QEMU goes on showing what was discarded",
     ),
     (Difference::PartlyAmended, "where amend is refused, QEMU may have done a part of it; it is taken back"),
     (Difference::Places, "where in the file a cluster lies, and how many are fragmented, is the allocator's own"),
@@ -164,7 +169,9 @@ fn same_maps(twins: &Twins, ours: &Ours, theirs: &Theirs, held: &[u8]) -> Result
         }
         let found = [depth_of(&of_ours, sector as u64 * 512), depth_of(&of_theirs, sector as u64 * 512)];
         // A write copies parts of a cluster; rebase, what differs: less or more of it.
-        let may_be_copied = twins.making.has_extended_l2 || twins.is_rebased;
+        let may_be_copied = twins.making.has_extended_l2
+            || twins.is_rebased
+            || twins.zeroed_in_part.iter().any(|range| range.contains(&(sector as u64 * 512)));
         if found.contains(&None) || (found[0] != found[1] && !(may_be_copied && difference(Difference::Copied))) {
             return Err(format!(
                 "sector {sector} has data at depth {:?} by our map, {:?} by theirs",
