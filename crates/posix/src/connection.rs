@@ -11,7 +11,7 @@ use crate::setup::{Inside, disk};
 use crate::signals::{self, Busy};
 use crate::users::{self, UnderWay, Users};
 use crate::writers::{Shared, Writers};
-use crate::{own, stderr};
+use crate::{fork, own, stderr};
 use blockyard_block::specification::{DiskSpecification, OpenError};
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, explain};
 use blockyard_session::client::PATIENCE;
@@ -97,6 +97,7 @@ static IS_CONNECTING: [AtomicBool; NAMES_MAX] = [const { AtomicBool::new(false) 
 
 /// The connection to the disk of that number.
 pub(crate) fn to(number: usize) -> Result<&'static Connection, Errno> {
+    fork::look();
     let _busy = Busy::enter();
     let is_connecting = IS_CONNECTING.get(number).ok_or(Errno(libc::EBADF))?;
     loop {
@@ -129,6 +130,7 @@ pub(crate) fn there(number: usize) -> Option<&'static Connection> {
 
 /// The connections that there are.
 pub(crate) fn all() -> impl Iterator<Item = &'static Connection> {
+    fork::look();
     (0..NAMES_MAX).filter_map(there)
 }
 

@@ -6,12 +6,17 @@
 //! words ([`own::close_all`]), and takes no lock and no memory for that: its program's handlers, which give locks
 //! back, come later. Connections are forgotten, and what descriptors are open on is counted anew, as calls of other
 //! threads will never end there.
+//!
+//! A child that libc has not made (clone(2) by syscall(2)) notices that it is one when it first does something with a
+//! disk: of one page, the kernel gives it zeros ([`look`]).
 
 use crate::signals::Busy;
 use crate::{connection, own, setup, signals, table};
+use libc::pid_t;
 use std::cell::Cell;
 use std::mem::zeroed;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ptr::addr_of;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +24,20 @@ use std::time::Duration;
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// How long to look again whether another thread is done.
 const PAUSE: Duration = Duration::from_millis(1);
+
+const PAGE_BYTES: usize = 4096;
+
+/// What a child has zeros of.
+#[repr(C, align(4096))]
+struct Page {
+    state: AtomicU32,
+    _rest: [u8; PAGE_BYTES - size_of::<AtomicU32>()],
+}
+
+static PAGE: Page = Page { state: AtomicU32::new(0), _rest: [0; _] };
+/// What it says where this process is known to be what it is, and while that is seen to.
+const KNOWN: u32 = 1;
+const LEARNS: u32 = 2;
 
 thread_local! {
     /// Whether this thread is the one.
@@ -64,8 +83,53 @@ pub(crate) fn alone<T>(run: impl FnOnce() -> T) -> T {
 
 /// From now on, children are made so.
 pub(crate) fn watch() {
+    PAGE.state.store(KNOWN, Ordering::Release);
+    // SAFETY: nothing else is in the page. Where the kernel cannot do it, no child notices that libc has not made it.
+    unsafe { libc::madvise(addr_of!(PAGE).cast_mut().cast(), PAGE_BYTES, libc::MADV_WIPEONFORK) };
     // SAFETY: what the last one does may be done in a child.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+/// Before a disk is looked for, or a connection: whether this process is the one that it was.
+#[inline]
+pub(crate) fn look() {
+    if PAGE.state.load(Ordering::Acquire) != KNOWN {
+        learn();
+    }
+}
+
+#[cold]
+fn learn() {
+    // What a thread is in the middle of, it goes on with; and in a child, this itself.
+    if !setup::has_disks() || signals::is_busy() {
+        return;
+    }
+    if PAGE.state.compare_exchange(0, LEARNS, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        while PAGE.state.load(Ordering::Acquire) == LEARNS {
+            thread::sleep(PAUSE);
+        }
+        return;
+    }
+    before();
+    {
+        let _busy = Busy::enter();
+        in_child();
+    }
+}
+
+/// Makes a child by what does not tell anybody, before and after.
+pub(crate) fn make(child: impl FnOnce() -> pid_t) -> pid_t {
+    if !setup::has_disks() {
+        return child();
+    }
+    before();
+    let made = child();
+    if made == 0 {
+        in_child()
+    } else {
+        in_parent()
+    }
+    made
 }
 
 /// No signal's handler runs in a child before it is well, nor in its parent meanwhile.
@@ -91,6 +155,7 @@ extern "C" fn in_child() {
     if setup::has_disks() {
         signals::catch_faults();
     }
+    PAGE.state.store(KNOWN, Ordering::Release);
     in_parent();
 }
 

@@ -140,6 +140,11 @@ pub(crate) fn cancellation_point() {
     unsafe { pthread_testcancel() };
 }
 
+/// Whether this thread is in the middle of something.
+pub(crate) fn is_busy() -> bool {
+    STATE.with(|state| state.depth.get() > 0)
+}
+
 /// Whether a signal waits for this thread.
 pub(crate) fn is_one_waiting() -> bool {
     STATE.with(|state| state.count.get() > 0)

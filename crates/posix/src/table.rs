@@ -7,7 +7,7 @@
 use crate::description::{self, Mapped};
 use crate::errno::Errno;
 use crate::signals::Busy;
-use crate::{locks, own, users};
+use crate::{fork, locks, own, users};
 use libc::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -108,6 +108,7 @@ pub(crate) fn is_used() -> bool {
 }
 
 fn find_entry(word: &AtomicU32) -> Option<Open> {
+    fork::look();
     let _busy = Busy::enter();
     loop {
         let number = word.load(Ordering::Acquire);
@@ -175,6 +176,10 @@ impl Drop for Open {
 /// Takes a descriptor out. Whether it was open on a disk.
 pub(crate) fn remove(descriptor: c_int) -> bool {
     let Some(word) = word(descriptor) else { return false };
+    if word.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    fork::look();
     let number = word.swap(0, Ordering::AcqRel);
     close(number);
     number > 0

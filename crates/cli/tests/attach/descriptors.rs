@@ -227,3 +227,13 @@ os.execv('/usr/bin/python3', ['python3', '-c', again])";
         assert_eq!(outcome.stdout, said, "{what}: {outcome:#?}");
     }
 }
+
+/// By `_Fork`, and by a system call of the program's own.
+#[test]
+fn a_child_that_nobody_is_told_of_has_the_disk_for_itself() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_children", &[]);
+    let (disk, before) = (yard.random("disk.img", BYTES, 45), yard.path("before"));
+    fs::copy(&disk, &before).unwrap();
+    run_without_leftovers(&mut on_disk(&disk, [program.as_os_str(), NAME.as_ref(), before.as_ref()])).succeeded();
+}

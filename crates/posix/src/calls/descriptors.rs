@@ -5,7 +5,7 @@ use crate::errno::{Errno, answer_int};
 use crate::guarded::{get, put};
 use crate::next::calls;
 use crate::signals::Busy;
-use crate::{connection, locks, own, setup, stat, stderr, table, transfer};
+use crate::{connection, fork, locks, own, setup, stat, stderr, table, transfer};
 use blockyard_block::Operation;
 use libc::{c_int, c_uint, c_ulong, c_void, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,6 +126,9 @@ calls! {
             unsafe { passed(&raw mut (*messages.add(index)).msg_hdr) };
         }
         received
+    }
+    fn [_Fork]() -> libc::pid_t |own| {
+        fork::make(own)
     }
     fn [vfork]() -> libc::pid_t |_own| {
         // A child that shares its parent's memory would change what its parent's descriptors are: it has memory of its
