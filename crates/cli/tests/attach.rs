@@ -10,6 +10,8 @@ mod descriptors;
 mod ends;
 #[path = "attach/further.rs"]
 mod further;
+#[path = "attach/memory.rs"]
+mod memory;
 #[path = "attach/names.rs"]
 mod names;
 #[path = "attach/programs.rs"]

@@ -265,6 +265,7 @@ fn shortage_or_loss(error: io::Error, shortage: c_int) -> Errno {
 pub(crate) fn start_thread(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let run = move || {
         let _inside = Inside::enter();
+        signals::let_faults_come();
         run();
     };
     without_signals(|| thread::Builder::new().name("blockyard-aio".to_owned()).spawn(run)).map(drop)

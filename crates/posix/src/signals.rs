@@ -69,6 +69,8 @@ struct State {
     mask: Cell<u64>,
     /// Whether it may be cancelled, as the program has it.
     cancellation: Cell<c_int>,
+    /// Whether it has blocked what says that memory is not there; `None`: that is not known now.
+    blocks_faults: Cell<Option<bool>>,
 }
 
 thread_local! {
@@ -79,6 +81,7 @@ thread_local! {
             waiting: [const { Cell::new(None) }; WAITING_MAX],
             mask: Cell::new(0),
             cancellation: Cell::new(0),
+            blocks_faults: Cell::new(None),
         }
     };
 }
@@ -138,6 +141,26 @@ impl Drop for Busy {
 pub(crate) fn cancellation_point() {
     // SAFETY: the caller's frames have nothing to be dropped.
     unsafe { pthread_testcancel() };
+}
+
+/// This thread, which is the library's own, hears that memory is not there.
+pub(crate) fn let_faults_come() {
+    let faults = FAULTS;
+    // SAFETY: a set of signals as the kernel has it.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_UNBLOCK, &raw const faults, null_mut::<u64>(), 8) };
+    mask_changes();
+}
+
+/// The signals that this thread has blocked may be others from now on.
+pub(crate) fn mask_changes() {
+    STATE.with(|state| state.blocks_faults.set(None));
+}
+
+/// Whether this thread has blocked what says that memory is not there: then the kernel ends the process where it is
+/// not. It is asked only where that may have changed.
+#[inline]
+pub(crate) fn are_faults_blocked() -> bool {
+    STATE.with(|state| state.blocks_faults.get().unwrap_or_else(|| state.learn_mask()))
 }
 
 /// Whether this thread is in the middle of something.
@@ -208,6 +231,16 @@ pub(crate) fn forget_all() {
 }
 
 impl State {
+    #[cold]
+    fn learn_mask(&self) -> bool {
+        let mut mask = 0_u64;
+        // SAFETY: there is room for a set of signals as the kernel has it.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, null::<u64>(), &raw mut mask, 8) };
+        let are_blocked = mask & FAULTS != 0;
+        self.blocks_faults.set(Some(are_blocked));
+        are_blocked
+    }
+
     /// Keeps a signal for later: whether there was room.
     fn keep(&self, signal: c_int, information: &siginfo_t, mask: &mut u64) -> bool {
         let count = self.count.get();
@@ -244,6 +277,7 @@ impl State {
         let mask = self.mask.get();
         // SAFETY: a set of signals as the kernel has it.
         unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, null_mut::<u64>(), 8) };
+        self.blocks_faults.set(None);
     }
 }
 
@@ -385,7 +419,9 @@ extern "C" fn caught(signal: c_int, information: *mut siginfo_t, context: *mut c
             }
             // SAFETY: it is the program's handler. One without SA_SIGINFO looks at the first argument alone.
             let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = unsafe { transmute(handler) };
+            mask_changes();
             handler(signal, information, context);
+            mask_changes();
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::calls::{OpenDisk, disk};
 use crate::connection::Connection;
 use crate::errno::{Errno, answer, answer_int};
-use crate::guarded::get;
+use crate::guarded::{get, put};
 use crate::next::calls;
 use crate::setup;
 use crate::table;
@@ -193,15 +193,13 @@ calls! {
     ) -> isize |own| {
         match is_about_disk(from, to) {
             true if flags != 0 => answer::<c_long>(Err(Errno(libc::EINVAL))) as isize,
-            // SAFETY: the caller's.
-            true => unsafe { copy(from, from_place, to, to_place, length) },
+            true => answer_copied(copy(from, from_place, to, to_place, length)),
             false => own(),
         }
     }
     fn [sendfile, sendfile64](to: c_int, from: c_int, offset: *mut i64, length: usize) -> isize |own| {
         match is_about_disk(from, to) {
-            // SAFETY: the caller's.
-            true => unsafe { copy(from, offset, to, null_mut(), length) },
+            true => answer_copied(copy(from, offset, to, null_mut(), length)),
             false => own(),
         }
     }
@@ -287,31 +285,41 @@ fn is_about_disk(from: c_int, to: c_int) -> bool {
     table::has(from) || table::has(to)
 }
 
-/// # Safety
-/// The places are null or numbers.
-unsafe fn copy(from: c_int, from_place: *mut i64, to: c_int, to_place: *mut i64, length: usize) -> isize {
+/// What a call that copies answers, which has set the error where it was one of those that it calls.
+fn answer_copied(copied: Result<isize, Errno>) -> isize {
+    copied.unwrap_or_else(|error| answer::<c_long>(Err(error)) as isize)
+}
+
+/// From where each stands, or its place, which goes on instead.
+fn copy(from: c_int, from_place: *mut i64, to: c_int, to_place: *mut i64, length: usize) -> Result<isize, Errno> {
+    let at = |place: *mut i64| if place.is_null() { Ok(None) } else { get(place).map(Some) };
+    let (from_at, to_at) = (at(from_place)?, at(to_place)?);
     let mut bytes = vec![0_u8; length.min(COPIED_BYTES_MAX)];
     let address = bytes.as_mut_ptr().cast::<c_void>();
-    // SAFETY: the program's places, and memory of our own.
-    unsafe {
-        let read = match from_place.as_ref() {
-            Some(&place) => libc::pread64(from, address, bytes.len(), place),
-            None => libc::read(from, address, bytes.len()),
-        };
-        if read <= 0 {
-            return read;
-        }
-        let written = match to_place.as_ref() {
-            Some(&place) => libc::pwrite64(to, address, read as usize, place),
-            None => libc::write(to, address, read as usize),
-        };
-        for place in [from_place.as_mut(), to_place.as_mut()].into_iter().flatten() {
-            *place += written.max(0) as i64;
-        }
-        // What was read and not written is read again.
-        if from_place.is_null() && written < read {
-            libc::lseek64(from, written.max(0) as i64 - read as i64, libc::SEEK_CUR);
-        }
-        written
+    // SAFETY: memory of our own.
+    let read = match from_at {
+        Some(place) => unsafe { libc::pread64(from, address, bytes.len(), place) },
+        None => unsafe { libc::read(from, address, bytes.len()) },
+    };
+    if read <= 0 {
+        return Ok(read);
     }
+    // SAFETY: as above.
+    let written = match to_at {
+        Some(place) => unsafe { libc::pwrite64(to, address, read as usize, place) },
+        None => unsafe { libc::write(to, address, read as usize) },
+    };
+    let error = Errno::last();
+    // What was read and not written is read again.
+    if from_at.is_none() && written < read {
+        // SAFETY: numbers.
+        unsafe { libc::lseek64(from, written.max(0) as i64 - read as i64, libc::SEEK_CUR) };
+    }
+    if written < 0 {
+        return Err(error);
+    }
+    for (place, at) in [(from_place, from_at), (to_place, to_at)] {
+        at.map(|at| put(place, at + written as i64)).transpose()?;
+    }
+    Ok(written)
 }

@@ -1,0 +1,13 @@
+//! What programs give to calls on a disk: addresses at which nothing is, and small stacks.
+
+use crate::support::{Yard, run_without_leftovers};
+use crate::{BYTES, NAME, c_program, on_disk};
+
+/// Also in threads that have blocked the signals by which it is noticed, which would end the program.
+#[test]
+fn what_is_not_there_is_an_error_in_every_call() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_faults", &["-lrt"]);
+    let disk = yard.random("disk.img", BYTES, 43);
+    run_without_leftovers(&mut on_disk(&disk, [program.as_os_str(), NAME.as_ref()])).succeeded();
+}
