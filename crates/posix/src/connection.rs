@@ -110,7 +110,7 @@ pub(crate) fn to(number: usize) -> Result<&'static Connection, Errno> {
         }
         let connected = {
             let _inside = Inside::enter();
-            own::make(|| without_signals(|| connect(number)))
+            own::make(|| connect(number))
         };
         let connected = connected.map(|connection| &*Box::leak(Box::new(connection)));
         HAS_FAILED[number].store(connected.is_err(), Ordering::Relaxed);

@@ -5,8 +5,10 @@
 //! Those of connections are gone in a child; those of locks it shares with its parent, as it does what they are locks
 //! of.
 
+use crate::connection::without_signals;
 use crate::fork::alone;
 use crate::names::Named;
+use crate::setup::Inside;
 use crate::{description, locks, partial_writes, setup};
 use libc::c_int;
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, RawDir, fstat, memfd_create, open, readlink, readlinkat_raw};
@@ -55,6 +57,8 @@ const FILLER_LINK: &[u8] = b"/memfd:blockyard-filler ";
 const LINK_BYTES: usize = 4096;
 /// Of a directory, what is read at once.
 const ENTRIES_BYTES: usize = 2048;
+/// Of a thread that makes something.
+const STACK_BYTES: usize = 1 << 20;
 /// How long to look again whether another thread has made one.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -194,8 +198,25 @@ pub(crate) fn let_go_of_locks(descriptor: c_int) {
     }
 }
 
-/// Runs `run`, whose descriptors are high ones.
-pub(crate) fn make<T>(run: impl FnOnce() -> T) -> T {
+/// Runs `run`, whose descriptors are high ones, where there is room for what it calls: a thread of the program's, or a
+/// handler of its signals, may have 16 KiB of stack and less.
+pub(crate) fn make<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    let (mut run, mut made) = (Some(run), None);
+    let mut make = || made = run.take().map(|run| make_here(run));
+    thread::scope(|scope| {
+        let make = || {
+            let _inside = Inside::enter();
+            make();
+        };
+        let thread = thread::Builder::new().name("blockyard-session".to_owned()).stack_size(STACK_BYTES);
+        // Where there can be no thread, this one's stack has to do.
+        let _ = without_signals(|| thread.spawn_scoped(scope, make).map(drop));
+    });
+    made.or_else(|| run.take().map(make_here)).expect("it is run once")
+}
+
+#[inline(never)]
+fn make_here<T>(run: impl FnOnce() -> T) -> T {
     // One at a time: what the end of another frees below would be taken here.
     alone(|| {
         IS_MAKING.store(true, Ordering::SeqCst);

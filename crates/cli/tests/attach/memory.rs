@@ -1,7 +1,8 @@
 //! What programs give to calls on a disk: addresses at which nothing is, and small stacks.
 
-use crate::support::{Yard, run_without_leftovers};
+use crate::support::{Yard, run, run_without_leftovers};
 use crate::{BYTES, NAME, c_program, on_disk};
+use std::fs;
 
 /// Also in threads that have blocked the signals by which it is noticed, which would end the program.
 #[test]
@@ -10,4 +11,13 @@ fn what_is_not_there_is_an_error_in_every_call() {
     let program = c_program(&yard, "posix_faults", &["-lrt"]);
     let disk = yard.random("disk.img", BYTES, 43);
     run_without_leftovers(&mut on_disk(&disk, [program.as_os_str(), NAME.as_ref()])).succeeded();
+}
+
+#[test]
+fn the_first_call_on_a_disk_needs_no_large_stack() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_stacks", &["-lrt"]);
+    let (disk, before) = (yard.random("disk.img", BYTES, 44), yard.path("before"));
+    fs::copy(&disk, &before).unwrap();
+    run(&mut on_disk(&disk, [program.as_os_str(), NAME.as_ref(), before.as_ref()])).succeeded();
 }
