@@ -42,7 +42,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 const VARIABLE: &str = "BLOCKYARD_ATTACH";
 const LOOKS: &str = "BLOCKYARD_ATTACH_AS";
 const AIO_MAX: &str = "BLOCKYARD_ATTACH_AIO_MAX";
-/// POSIX AIO requests of a process on a disk under way, at most (`crates/posix/src/aio.rs`).
+/// POSIX AIO requests of a descriptor under way, at most (`crates/posix/src/aio.rs`).
 pub const REQUESTS_MAX: u32 = 1024;
 /// Disks at most.
 pub const DISKS_MAX: usize = 64;
@@ -81,8 +81,8 @@ pub enum Looks {
 pub struct AttachOptions {
     /// What they look like.
     pub looks: Looks,
-    /// POSIX AIO requests that each process may have under way on each: from 1 to [`REQUESTS_MAX`], which is what is
-    /// taken where nothing is said.
+    /// POSIX AIO requests that each descriptor may have under way: from 1 to [`REQUESTS_MAX`], which is what is taken
+    /// where nothing is said.
     pub aio_max: Option<u32>,
     /// Whether [statistics](Attachment::statistics) are wanted of servers that will have gone.
     pub counts: bool,

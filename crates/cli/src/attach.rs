@@ -45,7 +45,7 @@ pub struct AttachArgs {
     /// What the disks look like.
     #[arg(long = "as", value_enum, value_name = "LOOKS", default_value = "device")]
     looks: LooksArg,
-    /// POSIX AIO requests that each process may have under way, from 1 to 1024; one more is refused (EAGAIN).
+    /// POSIX AIO requests that each descriptor may have under way, from 1 to 1024; one more is refused (EAGAIN).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(REQUESTS_MAX)))]
     aio_max: Option<u32>,
     /// Print requests, bytes, doorbells and system calls at the end.

@@ -16,14 +16,17 @@ use crate::users::UnderWay;
 use crate::writers::Change;
 use blockyard_block::{Completion, EventFd, MemoryMap, Operation, Queue, Request, Segment};
 use libc::c_int;
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Requests under way, at most.
+/// Requests of a descriptor that are under way, at most.
 pub(crate) const JOBS_MAX: usize = 1024;
-/// Those that the disk has of them: a long one is several.
+/// Those of all descriptors.
+const ALL_JOBS_MAX: usize = 1 << 16;
+/// Those that the disk has of them, of which a long one is several. More wait here until there is room.
 const SLOTS: usize = 1024;
 /// Bytes of one.
 const SLOT_BYTES: usize = 128 << 10;
@@ -56,9 +59,12 @@ struct Job {
     block: ControlBlock,
     kind: Kind,
     descriptor: c_int,
-    /// Slots that the disk has, or that are to be given to it.
+    /// Pieces that the disk has, or that are to be given to it.
     left: usize,
     bytes: usize,
+    /// Where it begins on the disk, and how many of its bytes have been given to that.
+    from: u64,
+    given: usize,
     error: Option<Errno>,
     /// Until it is done.
     _change: Option<Change>,
@@ -84,6 +90,10 @@ struct State {
     free_slots: Vec<u16>,
     jobs: Vec<Option<Job>>,
     free_jobs: Vec<u16>,
+    /// How many each descriptor has.
+    of_descriptors: Vec<u16>,
+    /// Those of which not all has been given to the disk, in their order.
+    waiting: VecDeque<u16>,
     /// Those that wait for what was asked for before them, in their order.
     flushes: Vec<u16>,
     completions: Vec<Completion>,
@@ -137,9 +147,11 @@ impl Requests {
             queue,
             slots: vec![Slot { job: 0, at: 0, bytes: 0 }; SLOTS],
             free_slots: all(),
-            jobs: (0..requests_max()).map(|_| None).collect(),
-            free_jobs: (0..requests_max() as u16).rev().collect(),
-            flushes: Vec::with_capacity(SLOTS),
+            jobs: (0..JOBS_MAX).map(|_| None).collect(),
+            free_jobs: (0..JOBS_MAX as u16).rev().collect(),
+            of_descriptors: Vec::new(),
+            waiting: VecDeque::with_capacity(JOBS_MAX),
+            flushes: Vec::with_capacity(JOBS_MAX),
             number: 0,
             told: 0,
         };
@@ -175,7 +187,7 @@ impl Requests {
         let mut refused = 0;
         for wanted in requests {
             let block = wanted.block;
-            if state.free_slots.is_empty() || state.free_jobs.is_empty() {
+            if state.free_slots.is_empty() || !state.has_room_for(wanted.descriptor) {
                 state.take_back(connection);
             }
             match state.begin(connection, wanted, group) {
@@ -188,7 +200,7 @@ impl Requests {
                 }
             }
         }
-        state.begin_flushes(connection);
+        state.go_on(connection);
         let _ = state.queue.submit();
         self.tell(&state);
         refused
@@ -285,6 +297,29 @@ impl State {
         self.jobs.len() - self.free_jobs.len()
     }
 
+    /// Whether a descriptor may have one more.
+    fn has_room_for(&self, descriptor: c_int) -> bool {
+        let of_it = usize::try_from(descriptor).ok().and_then(|descriptor| self.of_descriptors.get(descriptor));
+        of_it.is_none_or(|&count| usize::from(count) < requests_max())
+    }
+
+    /// The number of a new job of a descriptor's, if that may have one more.
+    fn take_job(&mut self, descriptor: c_int) -> Option<u16> {
+        let index = usize::try_from(descriptor).ok().filter(|_| self.has_room_for(descriptor))?;
+        let job = match self.free_jobs.pop() {
+            None if self.jobs.len() < ALL_JOBS_MAX => {
+                self.jobs.push(None);
+                (self.jobs.len() - 1) as u16
+            }
+            free => free?,
+        };
+        if self.of_descriptors.len() <= index {
+            self.of_descriptors.resize(index + 1, 0);
+        }
+        self.of_descriptors[index] += 1;
+        Some(job)
+    }
+
     /// Begins a request: whether it is under way, or done at once.
     fn begin(&mut self, connection: &Connection, wanted: Wanted, group: Option<&Arc<Group>>) -> Result<bool, Errno> {
         let Wanted { block, kind, descriptor, under_way: _under_way } = wanted;
@@ -306,7 +341,7 @@ impl State {
         let unit = geometry.logical_block_bytes as usize;
         let is_whole = from.is_multiple_of(unit as u64) && bytes.is_multiple_of(unit);
         let count = bytes.div_ceil(SLOT_BYTES);
-        if kind != Kind::Flush && (bytes == 0 || !is_whole || count > SLOTS) {
+        if kind != Kind::Flush && (bytes == 0 || !is_whole) {
             block.end(at_once(connection, block, kind, from));
             return Ok(false);
         }
@@ -317,10 +352,7 @@ impl State {
             block.end(Err(error));
             return Ok(false);
         }
-        let (Some(job), true) = (self.free_jobs.last().copied(), count <= self.free_slots.len()) else {
-            return Err(Errno(libc::EAGAIN));
-        };
-        self.free_jobs.pop();
+        let job = self.take_job(descriptor).ok_or(Errno(libc::EAGAIN))?;
         block.begin();
         let number = self.number;
         self.number += 1;
@@ -328,19 +360,50 @@ impl State {
         let left = count.max(1);
         self.told += usize::from(group.is_some() || block.notice().is_wanted());
         let change = matches!(kind, Kind::Write { .. }).then(|| connection.writers.begin());
-        let error = None;
-        self.jobs[usize::from(job)] =
-            Some(Job { block, kind, descriptor, left, bytes, error, _change: change, _under_way, number, group });
+        let (error, given) = (None, 0);
+        self.jobs[usize::from(job)] = Some(Job {
+            block,
+            kind,
+            descriptor,
+            left,
+            bytes,
+            from,
+            given,
+            error,
+            _change: change,
+            _under_way,
+            number,
+            group,
+        });
         if kind == Kind::Flush {
             self.flushes.push(job);
-            return Ok(true);
-        }
-        for piece in 0..count {
-            let at = piece * SLOT_BYTES;
-            let bytes = SLOT_BYTES.min(bytes - at);
-            self.push(connection, job, Slot { job, at, bytes }, from + at as u64);
+        } else {
+            self.waiting.push_back(job);
+            self.give(connection);
         }
         Ok(true)
+    }
+
+    /// Gives the disk as much of what waits as there is room for.
+    fn give(&mut self, connection: &Connection) {
+        while let Some(&number) = self.waiting.front() {
+            while let Some(job) = self.jobs[usize::from(number)].as_mut().filter(|job| job.given < job.bytes) {
+                if self.free_slots.is_empty() {
+                    return;
+                }
+                let (at, from) = (job.given, job.from + job.given as u64);
+                let bytes = SLOT_BYTES.min(job.bytes - at);
+                job.given += bytes;
+                self.push(connection, number, Slot { job: number, at, bytes }, from);
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Gives the disk what may go on now.
+    fn go_on(&mut self, connection: &Connection) {
+        self.begin_flushes(connection);
+        self.give(connection);
     }
 
     /// Gives the disk a piece of a job's.
@@ -367,7 +430,7 @@ impl State {
             // A session carries fewer than was asked for.
             let _ = self.queue.submit();
             let _ = self.queue.wait(&[], Some(Duration::from_millis(1)));
-            self.take_back(connection);
+            self.reap(connection);
         }
     }
 
@@ -380,15 +443,26 @@ impl State {
             && let Some(job) = self.jobs[usize::from(number)].take()
         {
             self.free_jobs.push(number);
+            if let Some(count) = self.of_descriptors.get_mut(job.descriptor as usize) {
+                *count -= 1;
+            }
             self.told -= usize::from(job.end());
         }
     }
 
-    /// Takes back what the disk has done.
+    /// Takes back what the disk has done, and gives it what waits.
     fn take_back(&mut self, connection: &Connection) {
-        let before = self.under_way();
+        if self.reap(connection) {
+            self.go_on(connection);
+            let _ = self.queue.submit();
+        }
+    }
+
+    /// Takes back what the disk has done. Whether that was anything.
+    fn reap(&mut self, connection: &Connection) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         self.queue.reap(&mut completions);
+        let has_any = !completions.is_empty();
         for completion in completions.drain(..) {
             let index = completion.token as u16;
             let Slot { job: number, at, bytes } = self.slots[usize::from(index)];
@@ -406,10 +480,7 @@ impl State {
             self.end_of_piece(number, result);
         }
         self.completions = completions;
-        if self.under_way() < before {
-            self.begin_flushes(connection);
-            let _ = self.queue.submit();
-        }
+        has_any
     }
 
     /// Gives the disk those flushes that nothing is under way before.
@@ -441,7 +512,7 @@ fn part(index: u16, bytes: usize) -> Part {
     Part { offset: usize::from(index) * SLOT_BYTES, length: bytes }
 }
 
-/// What is not whole blocks is done here and now, and what there will never be room for.
+/// What is not whole blocks is done here and now.
 fn at_once(connection: &Connection, block: ControlBlock, kind: Kind, from: u64) -> Result<usize, Errno> {
     let buffer = [libc::iovec { iov_base: block.buffer().cast(), iov_len: block.length() }];
     let buffers = Buffers::new(&buffer)?;

@@ -107,7 +107,7 @@ pub(crate) fn disks_look_like_files() -> bool {
     LOOKS_LIKE_FILES.load(Ordering::Relaxed)
 }
 
-/// POSIX AIO requests that are under way, at most.
+/// POSIX AIO requests of a descriptor that are under way, at most.
 pub(crate) fn requests_max() -> usize {
     REQUESTS_MAX.load(Ordering::Relaxed)
 }

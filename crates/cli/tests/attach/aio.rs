@@ -29,6 +29,10 @@ fn requests_that_nobody_waits_for_end_as_glibcs_do() {
     let slow = format!("{},iops=10", disk.display());
     let mut command = blockyard();
     run(command.args(["attach", "--aio-max", "20", &slow, NAME, "--"]).args(words)).succeeded();
+    let words = [program.as_os_str(), NAME.as_ref(), BYTES.to_string().as_ref(), before.as_ref(), "long".as_ref()]
+        .map(OsStr::to_owned);
+    fs::copy(&before, &disk).unwrap();
+    run(&mut on_disk(format!("{},latency=300ms", disk.display()), words)).succeeded();
 }
 
 /// What POSIX demands and leaves open, case by case: of a file by glibc, and of a disk. Where they differ, POSIX allows

@@ -231,12 +231,38 @@ int main(int count, char **arguments)
 	CHECK(read(file, expected, size) == size && close(file) == 0);
 	int disk = open(name, O_RDWR);
 	CHECK(disk >= 0);
+	if (count == 5 && !strcmp(arguments[4], "long")) {
+		/* Of a disk that takes its time, as many as short ones. */
+		enum { LONG = 1 << 20, MANY = 200 };
+		char *bytes = malloc(8 * LONG);
+		struct aiocb *all = calloc(MANY, sizeof *all);
+		for (int i = 0; i < MANY; i++) {
+			all[i] = (struct aiocb){ .aio_fildes = disk, .aio_buf = bytes + i % 8 * LONG, .aio_nbytes = LONG,
+				.aio_offset = i % 8 * LONG, .aio_sigevent.sigev_notify = SIGEV_NONE };
+			CHECK(aio_read(&all[i]) == 0);
+		}
+		CHECK(aio_error(&all[MANY - 1]) == EINPROGRESS);
+		for (int i = 0; i < MANY; i++)
+			CHECK(finish(&all[i]) == LONG);
+		CHECK(!memcmp(bytes, expected, 8 * LONG));
+		_exit(0);
+	}
 	if (count == 5 && atoi(arguments[4])) {
 		/* Of a disk that takes its time, so many at first, and one more for each that is done. */
 		int most = atoi(arguments[4]), made = 0;
 		for (prepare(0, disk, 0, BYTES, 0); made < COUNT - 1 && aio_read(&blocks[made]) == 0; prepare(made, disk, 0, BYTES, 0))
 			made++;
 		CHECK(errno == EAGAIN && made >= most && made < COUNT - 1);
+		/* Another descriptor has as many of its own. */
+		int other = open(name, O_RDONLY), more = 0;
+		static struct aiocb others[COUNT];
+		for (; more < COUNT - 1; more++) {
+			others[more] = (struct aiocb){ .aio_fildes = other, .aio_buf = expected, .aio_nbytes = BYTES,
+				.aio_sigevent.sigev_notify = SIGEV_NONE };
+			if (aio_read(&others[more]) != 0)
+				break;
+		}
+		CHECK(errno == EAGAIN && more >= most && more < COUNT - 1);
 		CHECK(finish(&blocks[0]) == BYTES && finish(&blocks[made - most]) == BYTES && aio_read(&blocks[made]) == 0);
 		_exit(0);
 	}
