@@ -12,7 +12,7 @@ mod sessions;
 mod users;
 
 use anyhow::{Context, Result};
-use blockyard_block::{Disk, EventFd, ReplacementFile, RequestError};
+use blockyard_block::{Disk, EventFd, ReplacementFile};
 use blockyard_session::client::SessionDisk;
 use blockyard_session::server::{Export, PROCESS_QUEUES, Server, ServerOptions, SessionStatistics};
 use directory::Directory;
@@ -59,10 +59,11 @@ pub struct Attached {
     pub disk: Arc<dyn Disk>,
     /// Nobody else changes it meanwhile: what a program reads next may be read before it asks.
     pub is_alone: bool,
-    /// Another process serves it, which may hang: there is nothing to be closed here, and it is not waited for.
-    pub is_elsewhere: bool,
-    /// The session that it is, and nothing else, if its server takes further connections: then each process is given
-    /// one of those, and nobody is between.
+    /// The session that it is or lies on, if another process serves it, which may hang: there is nothing to be closed
+    /// here, and it is not waited for.
+    pub session: Option<Arc<SessionDisk>>,
+    /// The session, if the disk is that and nothing else, and its server takes further connections: then each process
+    /// is given one of those, and nobody is between.
     pub server: Option<Arc<SessionDisk>>,
 }
 
@@ -119,8 +120,8 @@ pub struct Attachment {
 pub struct UntoldFailure {
     /// The disk's name.
     pub name: OsString,
-    /// Why the disk's first write that failed did.
-    pub error: RequestError,
+    /// Why the disk's first write that failed did, for people.
+    pub reason: String,
 }
 
 /// Whether the names can be told to the library.
@@ -159,8 +160,7 @@ impl Attachment {
         let is_over = Arc::new(EventFd::new().context("making an eventfd")?);
         let (mut sessions, mut listening) = (Vec::new(), Vec::new());
         let mut lines = OsString::new();
-        for (index, Attached { name, disk, is_alone, is_elsewhere, server: elsewhere }) in disks.into_iter().enumerate()
-        {
+        for (index, Attached { name, disk, is_alone, session, server: elsewhere }) in disks.into_iter().enumerate() {
             let socket = directory.path().join(index.to_string());
             let listener = |socket: &Path| UnixListener::bind(socket).context("making a socket");
             let users = is_alone.then(|| listener(&socket.with_extension("users"))).transpose()?;
@@ -179,7 +179,8 @@ impl Attachment {
             File::create_new(socket.with_extension("parts")).context("making a file")?;
             let shared = File::create_new(socket.with_extension("lock")).context("making a file")?;
             let page = Page::new(shared, is_alone).context("making a file")?;
-            let of_disk = Arc::new(Sessions::new(name.clone(), page, is_alone, is_elsewhere, elsewhere));
+            let is_elsewhere = session.is_some();
+            let of_disk = Arc::new(Sessions::new(name.clone(), page, is_alone, session, elsewhere));
             sessions.push(Arc::clone(&of_disk));
             for part in ["session:".as_ref(), socket.as_os_str(), "=".as_ref(), &name, "\n".as_ref()] {
                 lines.push(part);
@@ -265,7 +266,7 @@ impl Attachment {
         let removed = directory.close();
         let close = move || {
             is_over.ring();
-            let here = || sessions.iter().filter(|sessions| !sessions.is_elsewhere);
+            let here = || sessions.iter().filter(|sessions| !sessions.is_elsewhere());
             // A listener may be waiting for a session.
             here().for_each(|sessions| sessions.here.end());
             for listener in listeners {

@@ -2,8 +2,10 @@
 
 use crate::UntoldFailure;
 use crate::server_counts::ServerCounts;
+use blockyard_block::RequestError;
 use blockyard_session::client::SessionDisk;
 use blockyard_session::server::{QueueCounts, SessionGroup, SessionStatistics};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +13,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A page of a disk, its first bytes, if nobody else changes it and otherwise, and where its numbers are: changes begun
-/// and ended, whether several processes use it, failed writes of which they were told, and system calls
+/// and ended, whether several processes use it, failed writes of which they were told, those that ended with a session
+/// of theirs, and system calls
 /// (`crates/posix/src/writers.rs`).
 const PAGE_BYTES: u64 = 4096;
 const ALONE: &[u8] = b"by-alone";
@@ -20,8 +23,12 @@ const BEGUN_AT: u64 = 8;
 const ENDED_AT: u64 = 16;
 const SHARED_AT: u64 = 24;
 const TOLD_AT: u64 = 32;
+const LOST_AT: u64 = 40;
 /// Apart from the others, which all processes look at with each request.
 const CALLS_AT: u64 = 128;
+
+/// What a request ends with whose session has.
+const SESSION_ENDED: RequestError = RequestError::Os(Errno::NOTCONN.raw_os_error());
 
 /// The sessions of a disk.
 pub(crate) struct Sessions {
@@ -32,8 +39,8 @@ pub(crate) struct Sessions {
     pub(crate) page: Page,
     /// Nobody else changes it.
     pub(crate) is_alone: bool,
-    /// Another process serves it.
-    pub(crate) is_elsewhere: bool,
+    /// That of the process which serves it, if another one does.
+    session: Option<Arc<SessionDisk>>,
     /// That, if it takes further connections.
     server: Option<Arc<SessionDisk>>,
     /// What its servers have done.
@@ -72,6 +79,12 @@ impl Page {
         self.number(TOLD_AT)
     }
 
+    /// Writes of which programs were told that they failed, as a session of theirs ended: which they may not have done
+    /// here.
+    fn lost(&self) -> std::io::Result<u64> {
+        self.number(LOST_AT)
+    }
+
     /// Nobody uses the disk: whoever was killed in the middle of a change changes nothing any more.
     fn end_changes(&self) -> std::io::Result<()> {
         let mut begun = [0; 8];
@@ -85,11 +98,16 @@ impl Sessions {
         name: OsString,
         page: Page,
         is_alone: bool,
-        is_elsewhere: bool,
+        session: Option<Arc<SessionDisk>>,
         server: Option<Arc<SessionDisk>>,
     ) -> Self {
         let (here, counts) = (SessionGroup::default(), Mutex::default());
-        Self { name, here, page, is_alone, is_elsewhere, server, counts }
+        Self { name, here, page, is_alone, session, server, counts }
+    }
+
+    /// Whether another process serves it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.session.is_some()
     }
 
     /// What its processes share, if nobody else changes it. What one of them does not wait for it has served here, even
@@ -125,12 +143,17 @@ impl Sessions {
     }
 
     pub(crate) fn untold_failure(&self) -> Option<UntoldFailure> {
-        // What cannot be known was not told.
-        let told = self.alone()?.told().unwrap_or(0);
+        let page = self.alone()?;
         // For what others serve, whoever asked has waited.
         let SessionStatistics { counts, first_write_error, .. } = self.here.statistics();
-        let error = first_write_error.filter(|_| counts.write_errors > told)?;
-        Some(UntoldFailure { name: self.name.clone(), error })
+        let error = first_write_error?;
+        // The disk's session has ended here as there, of which they were told.
+        let failure = self.session.as_ref().filter(|_| error == SESSION_ENDED).and_then(|session| session.failure());
+        // What cannot be known was not told.
+        let lost = if failure.is_some() { page.lost().unwrap_or(0) } else { 0 };
+        let told = page.told().unwrap_or(0).saturating_add(lost);
+        let reason = failure.map_or_else(|| error.with_remedy(), |failure| failure.to_string());
+        (counts.write_errors > told).then(|| UntoldFailure { name: self.name.clone(), reason })
     }
 
     /// Says that several processes use the disk, who wait for what they do from now on, or not.

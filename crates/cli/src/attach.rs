@@ -222,8 +222,8 @@ fn unless_hurried(
 /// Says which writes failed that nobody was told of. Whether there are any.
 fn tell_of_failures(attachment: &Attachment) -> bool {
     let mut has_any = false;
-    for UntoldFailure { name, error } in attachment.untold_failures() {
-        terminal::tell(&format!("{}: what was written last failed: {}", shown(&*name), error.with_remedy()));
+    for UntoldFailure { name, reason } in attachment.untold_failures() {
+        terminal::tell(&format!("{}: what was written last failed: {reason}", shown(&*name)));
         has_any = true;
     }
     has_any

@@ -468,10 +468,8 @@ impl State {
             let Slot { job: number, at, bytes } = self.slots[usize::from(index)];
             self.free_slots.push(index);
             let Some(job) = &self.jobs[usize::from(number)] else { continue };
-            if let (Kind::Write { .. }, Err(error)) = (job.kind, completion.result)
-                && !transfer::is_lost(error)
-            {
-                connection.told(1);
+            if let (Kind::Write { .. }, Err(error)) = (job.kind, completion.result) {
+                connection.told(error);
             }
             let mut result = completion.result.map_err(Errno::from);
             if result.is_ok() && job.kind == Kind::Read {

@@ -12,7 +12,7 @@ use crate::connection::{Channel, Connection, PIECE_BYTES};
 use crate::errno::Errno;
 use crate::setup::Inside;
 use crate::transfer::{Buffers, Part, segment};
-use crate::writers::{Change, Writers};
+use crate::writers::{Change, Told, Writers};
 use crate::{own, transfer};
 use blockyard_block::Operation;
 use std::collections::VecDeque;
@@ -54,7 +54,7 @@ struct Run {
     change: Option<Change>,
     /// What is to be told, and of how many writes.
     error: Option<Errno>,
-    failed: u64,
+    failed: Told,
 }
 
 struct Piece {
@@ -252,6 +252,7 @@ impl Run {
             // Its memory stays with its channel, which is used no more.
             self.error.get_or_insert(Errno(libc::EIO));
             self.is_refused = true;
+            self.failed.lost += self.pieces.iter().filter(|piece| !piece.is_done).count() as u64;
             self.pieces.clear();
             self.change = None;
         }
@@ -270,7 +271,7 @@ impl Run {
             self.pieces.get_mut(index).into_iter().for_each(|piece| piece.is_done = true);
             if let Err(error) = completion.result {
                 self.error.get_or_insert(error.into());
-                self.failed += u64::from(!transfer::is_lost(error));
+                self.failed.add(error);
             }
         }
         let has_done = !completions.is_empty();

@@ -10,10 +10,10 @@ use crate::partial_writes::{Alone, PartialWrites};
 use crate::setup::{Inside, disk};
 use crate::signals::{self, Busy};
 use crate::users::{self, UnderWay, Users};
-use crate::writers::{Shared, Writers};
+use crate::writers::{Shared, Told, Writers};
 use crate::{fork, own, stderr};
 use blockyard_block::specification::{DiskSpecification, OpenError};
-use blockyard_block::{Completion, Geometry, MemoryMap, Queue, explain};
+use blockyard_block::{Completion, Geometry, MemoryMap, Queue, RequestError, explain};
 use blockyard_session::client::PATIENCE;
 use blockyard_session::open::{OpenDisk, OpenOptions, RECONNECT, SERVER_BUSY, open_disk};
 use libc::c_int;
@@ -351,11 +351,11 @@ impl Connection {
         self.opened.disk.open_queue(memory, depth)
     }
 
-    /// The program has been told of so many writes that failed, for which it had waited. Whoever attaches the disk
-    /// tells of others that failed there.
+    /// The program has been told of a write that failed, for which it had waited. Whoever attaches the disk tells of
+    /// others that failed there.
     #[cold]
-    pub(crate) fn told(&self, failed: u64) {
-        self.server.told(self.writers, failed);
+    pub(crate) fn told(&self, error: RequestError) {
+        self.server.told(self.writers, error);
     }
 
     /// Requests that nobody waits for.
@@ -425,11 +425,11 @@ impl Connection {
 }
 
 impl Server {
-    /// A program has been told of so many writes that failed. Whoever attaches the disk knows of those that it served.
+    /// A program has been told of a write that failed. Whoever attaches the disk knows of those that it served.
     #[cold]
-    pub(crate) fn told(self, writers: Writers, failed: u64) {
+    pub(crate) fn told(self, writers: Writers, error: RequestError) {
         if self != Self::Elsewhere {
-            writers.told(failed);
+            writers.told(Told::one(error));
         }
     }
 }

@@ -4,7 +4,6 @@
 use crate::connection::{Access, Server, users_of, without_signals};
 use crate::errno::Errno;
 use crate::setup::{self, Inside};
-use crate::transfer::is_lost;
 use crate::users::Users;
 use crate::writers::{Change, Shared, Writers};
 use crate::{locks, own};
@@ -226,8 +225,8 @@ impl OpenQueue {
                 let number = completion.token as usize;
                 let Pushed { token, is_write } = self.requests[number];
                 self.free.push(number);
-                if is_write && completion.result.is_err_and(|error| !is_lost(error)) {
-                    self.disk.server.told(self.disk.writers, 1);
+                if let (true, Err(error)) = (is_write, completion.result) {
+                    self.disk.server.told(self.disk.writers, error);
                 }
                 give(count, Completion { token, ..*completion });
                 count += 1;

@@ -3,7 +3,7 @@
 use crate::connection::{CHANNEL_BYTES, Channel, Connection, PIECE_BYTES};
 use crate::errno::Errno;
 use crate::guarded;
-use blockyard_block::{MemoryMap, Operation, Request, RequestError, Segment};
+use blockyard_block::{MemoryMap, Operation, Request, Segment};
 use libc::iovec;
 use std::ops::Range;
 use vm_memory::VolatileSlice;
@@ -297,10 +297,8 @@ fn finish(
         completions.clear();
         queue.reap(completions);
         for completion in completions.iter() {
-            if let (Some(connection), Err(error)) = (told, completion.result)
-                && !is_lost(error)
-            {
-                connection.told(1);
+            if let (Some(connection), Err(error)) = (told, completion.result) {
+                connection.told(error);
             }
             let result = completion.result.map_err(Errno::from);
             if let Err(error) = result.and_then(|()| done(memory, completion.token)) {
@@ -313,11 +311,6 @@ fn finish(
         queue.submit()?;
     }
     first_error.map_or(Ok(()), Err)
-}
-
-/// Whether a request has ended with the session: the disk may never have had it.
-pub(crate) fn is_lost(error: RequestError) -> bool {
-    error == RequestError::Os(libc::ENOTCONN)
 }
 
 /// A part of a channel's memory.

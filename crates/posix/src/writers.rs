@@ -4,6 +4,7 @@
 //! before its request is made, and again when that is done. One that is never done, as its process was killed, leaves
 //! both numbers apart, and nothing is read before its time any more.
 
+use blockyard_block::RequestError;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::fs::File;
 use std::ptr::null_mut;
@@ -26,8 +27,10 @@ struct Page {
     shared: AtomicU64,
     /// Writes that failed, and of which programs were told so.
     told: AtomicU64,
+    /// Writes that ended with a session, and of which programs were told that they failed.
+    lost: AtomicU64,
     /// What follows is in a cache line of its own: who counts there is in nobody's way.
-    _apart: [u64; 11],
+    _apart: [u64; 10],
     /// System calls that waking and waiting took, whoever else changes the disk.
     calls: AtomicU64,
 }
@@ -75,6 +78,28 @@ impl Shared {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writers(Option<&'static Page>);
 
+/// Writes that a program has been told have failed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    /// The disk has refused them.
+    pub(crate) refused: u64,
+    /// The session has ended: the disk may never have had them.
+    pub(crate) lost: u64,
+}
+
+impl Told {
+    /// One that failed so.
+    pub(crate) fn one(error: RequestError) -> Self {
+        let mut told = Self::default();
+        told.add(error);
+        told
+    }
+
+    pub(crate) fn add(&mut self, error: RequestError) {
+        *(if error == RequestError::Os(libc::ENOTCONN) { &mut self.lost } else { &mut self.refused }) += 1;
+    }
+}
+
 /// A change of the disk, until it is done.
 #[derive(Debug)]
 pub(crate) struct Change(Writers);
@@ -96,11 +121,12 @@ impl Writers {
         self.0.is_some()
     }
 
-    /// Programs have been told of so many writes that failed. Whoever serves the disk tells of the others.
+    /// Programs have been told of writes that failed. Whoever serves the disk tells of the others.
     #[cold]
-    pub(crate) fn told(self, failed: u64) {
+    pub(crate) fn told(self, Told { refused, lost }: Told) {
         if let Self(Some(page)) = self {
-            page.told.fetch_add(failed, Ordering::Relaxed);
+            page.told.fetch_add(refused, Ordering::Relaxed);
+            page.lost.fetch_add(lost, Ordering::Relaxed);
         }
     }
 

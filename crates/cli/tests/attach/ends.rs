@@ -154,13 +154,34 @@ os._exit(9)";
         owing.signal(rustix::process::Signal::TERM);
         let (code, said) = owing.end();
         assert_eq!(code, Some(143), "{said}");
-        assert!(said.contains("/disk: what was written last failed: "), "{said}");
+        assert!(said.contains("/disk: what was written last failed: the server on "), "{said}");
+        assert!(said.contains(" owes answers and has given none for 10s"), "{said}");
+    };
+    // Whoever has heard of it by an error is not told again.
+    let is_told = || {
+        let then = "import signal
+signal.signal(signal.SIGTERM, lambda *_: None)
+told('waits')
+try: os.fsync(disk)
+except OSError as error: print(error.errno, file=sys.stderr)
+told('failed')
+step('over')
+os._exit(3)";
+        let (mut owing, _server) = Owing::stopped(then);
+        owing.wait("waits");
+        while !owing.has_told("failed") {
+            owing.signal(rustix::process::Signal::TERM);
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        owing.step("over");
+        assert_eq!(owing.end(), (Some(3), "5\n".to_owned()));
     };
     std::thread::scope(|scope| {
         for (by_hand, flags) in [(true, "restarts"), (false, "interrupts")] {
             scope.spawn(move || asked(by_hand, flags));
         }
         scope.spawn(owes);
+        scope.spawn(is_told);
     });
 }
 

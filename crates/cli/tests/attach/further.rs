@@ -182,12 +182,16 @@ told('written')
         kill_process(Pid::from_child(&self.attach), signal).unwrap();
     }
 
-    fn step(&self, name: &str) {
+    pub(crate) fn step(&self, name: &str) {
         File::create(self.yard.path(&format!("step-{name}"))).unwrap();
     }
 
-    fn wait(&self, name: &str) {
-        wait_until(name, || self.yard.path(&format!("step-{name}")).exists());
+    pub(crate) fn wait(&self, name: &str) {
+        wait_until(name, || self.has_told(name));
+    }
+
+    pub(crate) fn has_told(&self, name: &str) -> bool {
+        self.yard.path(&format!("step-{name}")).exists()
     }
 
     /// Whether the blocks that were written while the server did nothing are now these.
