@@ -58,7 +58,7 @@ pub use format::{Format, SaidFormat};
 use hindrances::Hindrances;
 pub use kinds::Kind;
 use kinds::{Backend, FileSpecification};
-pub use open::{OpenedDisk, OpenedImage, temporary_directory};
+pub use open::{OpenedDisk, OpenedImage, OpenedPart, temporary_directory};
 pub use opening::{OpenContext, OpenError, SessionSpecification, Unpacking};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};

@@ -1,17 +1,17 @@
 //! `blockyard attach`: a program on a disk.
 
+mod disks;
+
 use anyhow::{Context, Result};
 use blockyard_attach::{
-    AttachOptions, Attached, Attachment, LIBRARY, Looks, REQUESTS_MAX, UntoldFailure, check_names, find_program,
-    install_library,
+    AttachOptions, Attachment, LIBRARY, Looks, REQUESTS_MAX, UntoldFailure, check_names, find_program, install_library,
 };
-use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{Disk, EventFd, shown, size};
-use blockyard_command_line::usage_error::{UsageError, UsageLines};
+use blockyard_block::{EventFd, shown, size};
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_command_line::verdict::{EndsWith, Verdict};
 use blockyard_command_line::{disk, signals, terminal};
 use blockyard_confinement::raise_descriptor_limit;
-use blockyard_session::open::{OpenOptions, open_disk};
+use blockyard_session::open::OpenOptions;
 use clap::{Args, ValueEnum};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -114,18 +114,7 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     // Each process has queues of its own.
     let write = disk::to_write(&args.allow_dir).gathering();
     let opening = OpenOptions { is_passed_on: true, ending: &ends, ..write };
-    let mut attached = Vec::new();
-    for pair in args.disks.chunks_exact(2) {
-        let text = pair[0].to_str().ok_or_else(|| UsageError(format!("{} is no UTF-8", shown(&*pair[0]))))?;
-        let specification: DiskSpecification = text.parse().map_err(UsageLines::from)?;
-        let opened = open_disk(&specification, &opening)?;
-        let is_session = specification.session_alone().is_some();
-        let server = opened.session.clone().filter(|session| is_session && session.takes_further());
-        // What is read before its time here is not known to be good where a session's server may be another by then.
-        let is_alone = opened.is_alone() && (opened.session.is_none() || server.is_some());
-        let (name, disk) = (pair[1].clone(), Arc::clone(&opened.disk) as Arc<dyn Disk>);
-        attached.push(Attached { name, disk, is_alone, is_elsewhere: opened.session.is_some(), server });
-    }
+    let attached = disks::open(&args.disks, &opening)?;
     let looks = match args.looks {
         LooksArg::Device => Looks::Device,
         LooksArg::File => Looks::File,

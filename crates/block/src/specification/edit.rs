@@ -39,6 +39,17 @@ impl DiskSpecification {
         (*self == Self::of_session(path)).then_some(&**path)
     }
 
+    /// The same disk by another name of its file, device or socket, if it is in one.
+    #[must_use]
+    pub fn with_path(mut self, path: impl Into<PathBuf>) -> Self {
+        match &mut self.backend {
+            Backend::File(file) => file.path = path.into(),
+            Backend::Session(session) => session.path = path.into(),
+            _ => {}
+        }
+        self
+    }
+
     /// What opens its image, if that is encrypted.
     pub fn key_file(&self) -> Option<&KeyFile> {
         match &self.backend {

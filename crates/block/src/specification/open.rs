@@ -7,6 +7,7 @@ use crate::layers::{AlignOptions, AlignedDisk, GatheringDisk, OverlayDisk, Parti
 use crate::{Disk, FileDisk, FileOptions, ImageError, OpenedFile, UnfinishedChange, UnpackedDisk, partition_table};
 use std::error::Error;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,6 +27,14 @@ pub struct OpenedDisk {
     pub unfinished: Option<PathBuf>,
     /// It, if it is decompressed while it is read.
     pub unpacked: Option<Arc<UnpackedDisk>>,
+}
+
+/// A partition of a disk that is open.
+pub struct OpenedPart {
+    /// The partition.
+    pub disk: Arc<dyn Disk>,
+    /// Which bytes of the other disk it is.
+    pub range_bytes: Range<u64>,
 }
 
 /// The file that a disk is in, open for a command that works on the file.
@@ -97,6 +106,17 @@ impl DiskSpecification {
         Ok(OpenedDisk { disk, length_bytes, file: None, permissions: None, unfinished: None, unpacked: None })
     }
 
+    /// The partition that this names of the [`whole`](Self::whole), which is open already, with what is said of the
+    /// partition. `None`: it names none, or something lies between the two.
+    ///
+    /// # Errors
+    /// When there is no such partition.
+    pub fn part_of(&self, whole: &Arc<dyn Disk>) -> Result<Option<OpenedPart>, OpenError> {
+        let Some(choice) = self.partition.filter(|_| self.delta.is_none()) else { return Ok(None) };
+        let part = partition(Arc::clone(whole), choice, self.read_only, self.path())?;
+        Ok(Some(OpenedPart { disk: self.hindrances.round(part.disk), ..part }))
+    }
+
     /// What the specification wants round the disk of its backend, but for what hinders it.
     fn with_layers(
         &self,
@@ -117,7 +137,7 @@ impl DiskSpecification {
         let disk = align(disk, logical_block_bytes)?;
         match self.partition {
             None => Ok(disk),
-            Some(choice) => partition(disk, choice, read_only, self.path()),
+            Some(choice) => Ok(partition(disk, choice, read_only, self.path())?.disk),
         }
     }
 }
@@ -161,7 +181,12 @@ fn snapshot(base: Arc<dyn Disk>, backend: &dyn DiskKind) -> OpenedAs {
     Ok(Arc::new(OverlayDisk::temporary(base, &directory, &options).map_err(no_place)?))
 }
 
-fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool, path: Option<&Path>) -> OpenedAs {
+fn partition(
+    disk: Arc<dyn Disk>,
+    choice: PartitionChoice,
+    read_only: bool,
+    path: Option<&Path>,
+) -> Result<OpenedPart, OpenError> {
     let PartitionChoice { number, table } = choice;
     let bad = |source: Box<dyn Error + Send + Sync>| {
         let disk = path.unwrap_or(Path::new("the disk")).to_owned();
@@ -169,7 +194,8 @@ fn partition(disk: Arc<dyn Disk>, choice: PartitionChoice, read_only: bool, path
     };
     let found = partition_table::read_as(&*disk, table).map_err(|error| bad(error.advising("table=").into()))?;
     let range = found.range(number.get(), read_only).map_err(|error| bad(error.into()))?;
-    Ok(Arc::new(PartitionDisk::new(disk, range, read_only).map_err(|error| bad(error.into()))?))
+    let part = PartitionDisk::new(disk, range.clone(), read_only).map_err(|error| bad(error.into()))?;
+    Ok(OpenedPart { disk: Arc::new(part), range_bytes: range })
 }
 
 /// A disk that takes requests of any length from memory of any alignment, in logical blocks of `logical_block_bytes`,

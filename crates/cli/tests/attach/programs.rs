@@ -4,8 +4,8 @@ use crate::server::Server;
 use crate::support::{Yard, blockyard, random_bytes, run, run_without_leftovers, same};
 use crate::{BYTES, NAME, c_program, on_disk};
 use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -193,4 +193,40 @@ fn what_takes_no_library_is_refused() {
     let twice = ["attach", "mem:1M", "a", "mem:1M", "a", "--", "true"];
     run(blockyard().args(twice)).failed(2, &["two disks are called a"]);
     run(&mut on_disk(yard.path("nosuch.img"), ["true"])).failed(1, &["nosuch.img", "No such file"]);
+}
+
+/// They lie in one image, which is opened once, whatever it is called.
+#[test]
+fn partitions_of_one_image_are_attached_at_once() {
+    let yard = Yard::new();
+    let (raw, image, link) = (yard.path("disk.img"), yard.path("vm.qcow2"), yard.path("link.qcow2"));
+    let table = yard.path("table");
+    fs::write(&table, "label: gpt\nsize=4M\nsize=4M\n").unwrap();
+    File::create(&raw).unwrap().set_len(16 << 20).unwrap();
+    let mut sfdisk = Command::new("sfdisk");
+    run(sfdisk.arg("-q").arg(&raw).stdin(File::open(&table).unwrap())).succeeded();
+    run(blockyard().args(["image", "convert"]).args([&raw, &image])).succeeded();
+    symlink("vm.qcow2", &link).unwrap();
+    let attach = |disks: [String; 2], script: &str| {
+        let mut command = blockyard();
+        let [one, two] = disks;
+        run(command.args(["attach", &one, "/one", &two, "/two", "--", "sh", "-c", script]))
+    };
+    let part = |file: &Path, more: &str| format!("{},partition={more}", file.display());
+    let script = "printf first >/one && printf other >/two && head -c 5 /one && head -c 5 /two";
+    let outcome = attach([part(&image, "1"), part(&link, "2")], script).succeeded();
+    assert_eq!(outcome.stdout, "firstother");
+    let outcome = attach([part(&image, "2,ro"), part(&link, "2,ro")], "head -c 5 /one; cmp /one /two").succeeded();
+    assert_eq!(outcome.stdout, "other");
+    run(blockyard().args(["image", "convert"]).args([&image, &raw])).succeeded();
+    let content = fs::read(&raw).unwrap();
+    assert!(content[1 << 20..].starts_with(b"first") && content[5 << 20..].starts_with(b"other"));
+    for (disks, said) in [
+        ([part(&image, "1"), part(&link, "1,ro")], "overlap"),
+        ([part(&image, "1"), part(&image, "2,direct")], "are partitions of one disk: say the same of it"),
+        ([part(&image, "1"), part(&image, "3")], "no partition 3"),
+    ] {
+        let outcome = attach(disks, "true");
+        assert!(outcome.code != Some(0) && outcome.stderr.contains(said), "{said}: {outcome:#?}");
+    }
 }
