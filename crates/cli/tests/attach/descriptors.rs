@@ -237,3 +237,11 @@ fn a_child_that_nobody_is_told_of_has_the_disk_for_itself() {
     fs::copy(&disk, &before).unwrap();
     run_without_leftovers(&mut on_disk(&disk, [program.as_os_str(), NAME.as_ref(), before.as_ref()])).succeeded();
 }
+
+#[test]
+fn a_descriptor_that_changes_hands_is_always_one_or_the_other() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_dup2", &[]);
+    let (disk, file) = (yard.random("disk.img", BYTES, 48), yard.random("file", BYTES, 49));
+    run_without_leftovers(&mut on_disk(&disk, [program.as_os_str(), NAME.as_ref(), file.as_ref()])).succeeded();
+}

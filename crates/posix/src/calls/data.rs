@@ -46,6 +46,26 @@ fn many<'a>(buffers: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
     }
 }
 
+/// What a call on a descriptor answers: that of a disk, or libc's `own`. Where another thread has just put a disk in
+/// its place (dup2(2)), the kernel finds it open on nothing.
+fn on<T: PartialEq + From<i8>>(
+    descriptor: c_int,
+    own: impl Fn() -> T,
+    of_disk: impl Fn(Result<OpenDisk, Errno>) -> T,
+) -> T {
+    if let Some(disk) = disk(descriptor) {
+        return of_disk(disk);
+    }
+    let answer = own();
+    if answer == T::from(-1)
+        && Errno::last() == Errno(libc::EBADF)
+        && let Some(disk) = disk(descriptor)
+    {
+        return of_disk(disk);
+    }
+    answer
+}
+
 /// Carries a transfer out where it is to be. A standing place goes on by what was transferred: first, so that whoever
 /// shares it takes the bytes behind.
 fn transferred(
@@ -107,64 +127,64 @@ pub(super) fn keep_length(connection: &Connection, length: i64) -> Result<c_int,
 
 calls! {
     fn [read](descriptor: c_int, buffer: *mut c_void, length: usize) -> isize |own| {
-        disk(descriptor).map_or_else(own, |disk| read_into(disk, Ok(&[one(buffer, length)]), Place::Standing))
+        on(descriptor, own, |disk| read_into(disk, Ok(&[one(buffer, length)]), Place::Standing))
     }
     fn [__read_chk](descriptor: c_int, buffer: *mut c_void, length: usize, room: usize) -> isize |own| {
-        disk(descriptor).map_or_else(own, |disk| read_into(disk, checked(&[one(buffer, length)], room), Place::Standing))
+        on(descriptor, own, |disk| read_into(disk, checked(&[one(buffer, length)], room), Place::Standing))
     }
     fn [write](descriptor: c_int, buffer: *const c_void, length: usize) -> isize |own| {
-        disk(descriptor).map_or_else(own, |disk| write_from(disk, Ok(&[one(buffer, length)]), Place::Standing, 0))
+        on(descriptor, own, |disk| write_from(disk, Ok(&[one(buffer, length)]), Place::Standing, 0))
     }
     fn [pread, pread64](descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64) -> isize |own| {
-        disk(descriptor).map_or_else(own, |disk| read_into(disk, Ok(&[one(buffer, length)]), Place::At(offset)))
+        on(descriptor, own, |disk| read_into(disk, Ok(&[one(buffer, length)]), Place::At(offset)))
     }
     fn [__pread_chk, __pread64_chk](
         descriptor: c_int, buffer: *mut c_void, length: usize, offset: i64, room: usize
     ) -> isize |own| {
         let buffer = [one(buffer, length)];
-        disk(descriptor).map_or_else(own, |disk| read_into(disk, checked(&buffer, room), Place::At(offset)))
+        on(descriptor, own, |disk| read_into(disk, checked(&buffer, room), Place::At(offset)))
     }
     fn [pwrite, pwrite64](descriptor: c_int, buffer: *const c_void, length: usize, offset: i64) -> isize |own| {
-        disk(descriptor).map_or_else(own, |disk| write_from(disk, Ok(&[one(buffer, length)]), Place::At(offset), 0))
+        on(descriptor, own, |disk| write_from(disk, Ok(&[one(buffer, length)]), Place::At(offset), 0))
     }
     fn [readv](descriptor: c_int, buffers: *const iovec, count: c_int) -> isize |own| {
-        disk(descriptor).map_or_else(own, |disk| read_into(disk, many(buffers, count), Place::Standing))
+        on(descriptor, own, |disk| read_into(disk, many(buffers, count), Place::Standing))
     }
     fn [writev](descriptor: c_int, buffers: *const iovec, count: c_int) -> isize |own| {
-        disk(descriptor).map_or_else(own, |disk| write_from(disk, many(buffers, count), Place::Standing, 0))
+        on(descriptor, own, |disk| write_from(disk, many(buffers, count), Place::Standing, 0))
     }
     fn [preadv, preadv64](descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize |own| {
-        disk(descriptor).map_or_else(own, |disk| read_into(disk, many(buffers, count), Place::At(offset)))
+        on(descriptor, own, |disk| read_into(disk, many(buffers, count), Place::At(offset)))
     }
     fn [pwritev, pwritev64](descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64) -> isize |own| {
-        disk(descriptor).map_or_else(own, |disk| write_from(disk, many(buffers, count), Place::At(offset), 0))
+        on(descriptor, own, |disk| write_from(disk, many(buffers, count), Place::At(offset), 0))
     }
     fn [preadv2, preadv64v2](
         descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int
     ) -> isize |own| {
         let buffers = suited(buffers, count, flags);
-        disk(descriptor).map_or_else(own, |disk| read_into(disk, buffers, place_or_standing(offset)))
+        on(descriptor, own, |disk| read_into(disk, buffers, place_or_standing(offset)))
     }
     fn [pwritev2, pwritev64v2](
         descriptor: c_int, buffers: *const iovec, count: c_int, offset: i64, flags: c_int
     ) -> isize |own| {
         let buffers = suited(buffers, count, flags);
-        disk(descriptor).map_or_else(own, |disk| write_from(disk, buffers, place_or_standing(offset), flags))
+        on(descriptor, own, |disk| write_from(disk, buffers, place_or_standing(offset), flags))
     }
     fn [lseek, lseek64](descriptor: c_int, offset: i64, whence: c_int) -> i64 |own| {
-        disk(descriptor).map_or_else(own, |disk| answer(disk.and_then(|disk| sought(&disk, offset, whence))))
+        on(descriptor, own, |disk| answer(disk.and_then(|disk| sought(&disk, offset, whence))))
     }
     fn [fsync, fdatasync, syncfs](descriptor: c_int) -> c_int |own| {
-        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| flush(&disk))))
+        on(descriptor, own, |disk| answer_int(disk.and_then(|disk| flush(&disk))))
     }
     fn [sync_file_range](descriptor: c_int, offset: i64, length: i64, flags: c_uint) -> c_int |own| {
         let is_known = flags & !SYNC_FLAGS == 0 && offset >= 0 && length >= 0 && offset.checked_add(length).is_some();
         let flushed = |disk: OpenDisk| if is_known { flush(&disk) } else { Err(Errno(libc::EINVAL)) };
-        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(flushed)))
+        on(descriptor, own, |disk| answer_int(disk.and_then(flushed)))
     }
     fn [readahead](descriptor: c_int, offset: i64, length: usize) -> isize |own| {
         // What a program reads on, it has before it asks; anything else would be thrown away.
-        disk(descriptor).map_or_else(own, |disk| answer(disk.and_then(OpenDisk::for_reading).map(|_| 0)) as isize)
+        on(descriptor, own, |disk| answer(disk.and_then(OpenDisk::for_reading).map(|_| 0)) as isize)
     }
     fn [splice](
         from: c_int, from_place: *mut i64, to: c_int, to_place: *mut i64, length: usize, flags: c_uint
@@ -173,20 +193,20 @@ calls! {
         if is_about_disk(from, to) { answer::<c_long>(Err(Errno(libc::EINVAL))) as isize } else { own() }
     }
     fn [ftruncate, ftruncate64](descriptor: c_int, length: i64) -> c_int |own| {
-        disk(descriptor).map_or_else(own, |disk| answer_int(disk.and_then(|disk| truncated(disk, length))))
+        on(descriptor, own, |disk| answer_int(disk.and_then(|disk| truncated(disk, length))))
     }
     fn [fallocate, fallocate64](descriptor: c_int, mode: c_int, offset: i64, length: i64) -> c_int |own| {
         let allocated = |disk: Result<OpenDisk, Errno>| disk.and_then(|disk| allocate(disk, mode, offset, length));
-        disk(descriptor).map_or_else(own, |disk| answer_int(allocated(disk)))
+        on(descriptor, own, |disk| answer_int(allocated(disk)))
     }
     fn [posix_fallocate, posix_fallocate64](descriptor: c_int, offset: i64, length: i64) -> c_int |own| {
         let has_room = |disk: Result<OpenDisk, Errno>| disk.and_then(|disk| has_storage(disk, offset, length));
-        disk(descriptor).map_or_else(own, |disk| has_room(disk).map_or_else(|error| error.0, |()| 0))
+        on(descriptor, own, |disk| has_room(disk).map_or_else(|error| error.0, |()| 0))
     }
     fn [posix_fadvise, posix_fadvise64](descriptor: c_int, offset: i64, length: i64, advice: c_int) -> c_int |own| {
         let is_known = (libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&advice) && length >= 0;
         let known = if is_known { 0 } else { libc::EINVAL };
-        disk(descriptor).map_or_else(own, |disk| disk.map_or_else(|error| error.0, |_| known))
+        on(descriptor, own, |disk| disk.map_or_else(|error| error.0, |_| known))
     }
     fn [copy_file_range](
         from: c_int, from_place: *mut i64, to: c_int, to_place: *mut i64, length: usize, flags: c_uint
@@ -297,17 +317,21 @@ fn copy(from: c_int, from_place: *mut i64, to: c_int, to_place: *mut i64, length
     let mut bytes = vec![0_u8; length.min(COPIED_BYTES_MAX)];
     let address = bytes.as_mut_ptr().cast::<c_void>();
     // SAFETY: memory of our own.
-    let read = match from_at {
-        Some(place) => unsafe { libc::pread64(from, address, bytes.len(), place) },
-        None => unsafe { libc::read(from, address, bytes.len()) },
+    let read = unsafe {
+        match from_at {
+            Some(place) => libc::pread64(from, address, bytes.len(), place),
+            None => libc::read(from, address, bytes.len()),
+        }
     };
     if read <= 0 {
         return Ok(read);
     }
     // SAFETY: as above.
-    let written = match to_at {
-        Some(place) => unsafe { libc::pwrite64(to, address, read as usize, place) },
-        None => unsafe { libc::write(to, address, read as usize) },
+    let written = unsafe {
+        match to_at {
+            Some(place) => libc::pwrite64(to, address, read as usize, place),
+            None => libc::write(to, address, read as usize),
+        }
     };
     let error = Errno::last();
     // What was read and not written is read again.

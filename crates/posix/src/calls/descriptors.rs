@@ -169,9 +169,29 @@ fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
 }
 
-/// As [`duplicated`], to a number that the program has chosen.
+/// As [`duplicated`], to a number that the program has chosen. Other threads, which may use it meanwhile, find what was
+/// there or what is: a disk is known before the kernel is asked, and is forgotten afterwards.
 fn duplicated_to(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
-    if own::is_own(to) { answer_int::<c_int>(Err(Errno(libc::EBUSY))) } else { duplicated(from, duplicate()) }
+    if own::is_own(to) {
+        return answer_int::<c_int>(Err(Errno(libc::EBUSY)));
+    }
+    let _busy = (table::has(from) || table::has(to)).then(Busy::enter);
+    let is_given =
+        to >= 0 && to != from && !table::has(to) && table::find(from).is_some_and(|open| open.give_to(to).is_ok());
+    let made = duplicate();
+    if made < 0 {
+        let error = Errno::last();
+        if is_given {
+            table::remove(to);
+        }
+        error.set();
+        return made;
+    }
+    if is_given {
+        own::is_programs(to);
+        return made;
+    }
+    duplicated(from, made)
 }
 
 /// Programs that are executed have a descriptor: and so its description's locks.
