@@ -133,3 +133,22 @@ fn several_disks_are_told_apart_and_may_look_like_files() {
     assert_eq!(String::from_utf8_lossy(rest), format!("regular file:{BYTES}\n"));
     assert!(output.status.success());
 }
+
+/// The program has been run on one.
+#[test]
+fn a_disk_answers_as_a_block_device_does() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_device", &[]);
+    let disk = yard.random("disk.img", BYTES, 46);
+    run_without_leftovers(&mut on_disk(&disk, [program.as_os_str(), NAME.as_ref()])).succeeded();
+}
+
+/// libc has other names for calls whose room a compiler knows.
+#[test]
+fn a_program_that_was_compiled_to_check_its_room_is_on_the_disk() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_fortified", &["-O2", "-D_FORTIFY_SOURCE=2"]);
+    let (disk, before) = (yard.random("disk.img", BYTES, 47), yard.path("before"));
+    fs::copy(&disk, &before).unwrap();
+    run_without_leftovers(&mut on_disk(&disk, [program.as_os_str(), NAME.as_ref(), before.as_ref()])).succeeded();
+}

@@ -20,10 +20,10 @@ mod waits;
 use crate::connection::{self, Connection};
 use crate::description::{self, Mapped};
 use crate::errno::Errno;
-use crate::own;
 use crate::signals::cancellation_point;
 use crate::table::{self, Open};
 use crate::transfer::Ends;
+use crate::{own, setup};
 use libc::c_int;
 
 /// A disk that a descriptor is open on.
@@ -57,9 +57,10 @@ impl OpenDisk {
         if self.mapped.get().may_read() { Ok(self) } else { Err(Errno(libc::EBADF)) }
     }
 
-    /// Whether each write is to go behind the end, where a disk has no room.
+    /// Whether each write is to go behind the end, where what looks like a file has no room. On a device, it goes where
+    /// any other does.
     fn appends(&self) -> bool {
-        self.mapped.get().flags() & libc::O_APPEND != 0
+        self.mapped.get().flags() & libc::O_APPEND != 0 && setup::disks_look_like_files()
     }
 
     /// When each write ends.

@@ -41,10 +41,6 @@ fn requests_that_nobody_waits_for_end_as_glibcs_do() {
 fn what_posix_demands_of_aio_is_kept_as_by_glibc() {
     let differences = [
         // A disk does not grow: as on a device, there is no room behind its end.
-        (
-            "append_is_done_in_order: kept: no error, no error, no error",
-            "append_is_done_in_order: kept: ENOSPC, ENOSPC, ENOSPC",
-        ),
         ("write_over_the_end: kept: 4096 bytes, no error", "write_over_the_end: kept: 512 bytes, ENOSPC"),
         (
             "offset_is_at_the_maximum: kept: EINVAL, EINVAL, EINVAL, EINVAL, no error, EFBIG",

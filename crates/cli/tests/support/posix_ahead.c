@@ -74,14 +74,17 @@ int main(int count, char **words)
 		}
 		int way = below(5);
 		struct change change = { .length = 1 + below(20000), .byte = below(256) };
-		if (way == 2)
+		if (way == 2) {
 			change.byte = 0;
-		else if (way == 1)
+			change.length = 4096 * (1 + below(4));
+		} else if (way == 1)
 			change.length = 512 * (1 + below(32));
 		off_t next = at + below(300000);
 		change.at = next < size - (1 << 16) ? next : below(size - (1 << 16));
 		if (way == 1)
 			change.at -= change.at % 512;
+		else if (way == 2)
+			change.at -= change.at % 4096;
 		if (way < 3) {
 			make(disk, change, way);
 		} else {

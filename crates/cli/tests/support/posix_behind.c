@@ -102,6 +102,9 @@ int main(int count, char **words)
 			request(place - place % 4096, 4096, below(2));
 			break;
 		case 3:
+			/* Whole blocks. */
+			place -= place % 4096;
+			length = (length + 4095) / 4096 * 4096;
 			memset(expected + place, 0, length);
 			CHECK(fallocate(disk, FALLOC_FL_ZERO_RANGE, place, length) == 0);
 			break;

@@ -255,7 +255,12 @@ fn sought(disk: &OpenDisk, offset: i64, whence: c_int) -> Result<i64, Errno> {
         libc::SEEK_HOLE => end.wrapping_sub(offset as u64),
         _ => return Err(Errno(libc::EINVAL)),
     };
-    let to = (from as i64).checked_add(offset).filter(|to| *to >= 0).ok_or(Errno(libc::EINVAL))?;
+    // A device has nothing behind its end.
+    let last = if setup::disks_look_like_files() { i64::MAX } else { end as i64 };
+    if (whence, offset) == (libc::SEEK_CUR, 0) {
+        return Ok(from as i64);
+    }
+    let to = (from as i64).checked_add(offset).filter(|to| (0..=last).contains(to)).ok_or(Errno(libc::EINVAL))?;
     description.set_place(to as u64);
     Ok(to)
 }
@@ -265,29 +270,30 @@ pub(super) fn flush(disk: &OpenDisk) -> Result<c_int, Errno> {
     transfer::perform(disk.connection, Operation::Flush, 0).map(|()| 0)
 }
 
-/// A range that a call names as two numbers.
-fn range(disk: &OpenDisk, offset: i64, length: i64) -> Result<(u64, u64), Errno> {
-    match (u64::try_from(offset), u64::try_from(length)) {
-        (Ok(offset), Ok(length @ 1..)) if offset < disk.capacity() => {
-            Ok((offset, length.min(disk.capacity() - offset)))
-        }
-        (Ok(_), Ok(1..)) => Err(Errno(libc::ENOSPC)),
-        _ => Err(Errno(libc::EINVAL)),
-    }
-}
-
+/// As fallocate(2): on a device of whole blocks, and over the end only where the size is kept, which is what it is.
 fn allocate(disk: OpenDisk, mode: c_int, offset: i64, length: i64) -> Result<c_int, Errno> {
-    let disk = disk.for_writing(libc::EBADF)?;
-    let (offset, length) = range(&disk, offset, length)?;
-    const PUNCHES: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    const ZEROES: c_int = libc::FALLOC_FL_ZERO_RANGE;
-    match mode {
-        PUNCHES => transfer::write_zeroes(disk.connection, offset, length, true)?,
-        _ if mode & !libc::FALLOC_FL_KEEP_SIZE == ZEROES => {
-            transfer::write_zeroes(disk.connection, offset, length, false)?
-        }
-        _ => return Err(Errno(libc::EOPNOTSUPP)),
+    let (capacity, looks_like_file) = (disk.capacity(), setup::disks_look_like_files());
+    let block = u64::from(disk.connection.geometry.logical_block_bytes);
+    let (Ok(offset), Ok(length @ 1..)) = (u64::try_from(offset), u64::try_from(length)) else {
+        return Err(Errno(libc::EINVAL));
+    };
+    let (what, keeps_size) = (mode & !libc::FALLOC_FL_KEEP_SIZE, mode & libc::FALLOC_FL_KEEP_SIZE != 0);
+    let (punches, zeroes) = (what == libc::FALLOC_FL_PUNCH_HOLE && keeps_size, what == libc::FALLOC_FL_ZERO_RANGE);
+    if what != 0 && !punches && !zeroes {
+        return Err(Errno(libc::EOPNOTSUPP));
     }
+    let disk = disk.for_writing(libc::EBADF)?;
+    let kept = length.min(capacity.saturating_sub(offset));
+    match (looks_like_file, kept) {
+        (true, 0) => return Err(Errno(libc::ENOSPC)),
+        (false, 0) => return Err(Errno(libc::EINVAL)),
+        (false, _) if kept < length && !keeps_size || (offset | kept) % block != 0 => return Err(Errno(libc::EINVAL)),
+        _ => {}
+    }
+    if what == 0 {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    transfer::write_zeroes(disk.connection, offset, kept, punches)?;
     Ok(0)
 }
 

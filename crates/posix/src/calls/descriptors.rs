@@ -321,6 +321,8 @@ mod request {
     pub(super) const BLKSSZGET: c_ulong = 0x1268;
     pub(super) const BLKRASET: c_ulong = 0x1262;
     pub(super) const BLKRAGET: c_ulong = 0x1263;
+    pub(super) const BLKFRASET: c_ulong = 0x1264;
+    pub(super) const BLKFRAGET: c_ulong = 0x1265;
     pub(super) const BLKSECTGET: c_ulong = 0x1267;
     pub(super) const BLKBSZGET: c_ulong = 0x8008_1270;
     pub(super) const BLKBSZSET: c_ulong = 0x4008_1271;
@@ -331,8 +333,11 @@ mod request {
     pub(super) const BLKALIGNOFF: c_ulong = 0x127a;
     pub(super) const BLKPBSZGET: c_ulong = 0x127b;
     pub(super) const BLKDISCARDZEROES: c_ulong = 0x127c;
+    pub(super) const BLKSECDISCARD: c_ulong = 0x127d;
     pub(super) const BLKROTATIONAL: c_ulong = 0x127e;
     pub(super) const BLKZEROOUT: c_ulong = 0x127f;
+    pub(super) const BLKGETZONESZ: c_ulong = 0x8004_1284;
+    pub(super) const BLKGETNRZONES: c_ulong = 0x8004_1285;
 }
 
 fn asked(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno> {
@@ -346,7 +351,8 @@ fn asked(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno>
         _ if setup::disks_look_like_files() => Err(Errno(libc::ENOTTY)),
         BLKFLSBUF => data::flush(&disk),
         BLKDISCARD | BLKZEROOUT => cleared(disk, what, argument),
-        BLKALIGNOFF | BLKDISCARDZEROES => put(argument as *mut _, 0_u32),
+        BLKSECDISCARD => Err(Errno(libc::EOPNOTSUPP)),
+        BLKALIGNOFF | BLKDISCARDZEROES | BLKGETZONESZ | BLKGETNRZONES => put(argument as *mut _, 0_u32),
         BLKROTATIONAL => put(argument as *mut _, 0_u16),
         BLKROGET => put(argument as *mut _, u32::from(geometry.read_only)),
         BLKGETSIZE => put(argument as *mut _, capacity / 512),
@@ -354,10 +360,14 @@ fn asked(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno>
         BLKSSZGET | BLKBSZGET => put(argument as *mut _, logical),
         // What the kernel's cache has it in: there is none.
         // Nor does it read ahead: what is set has no effect.
-        BLKRAGET => put(argument as *mut _, 0 as c_ulong),
-        BLKRASET => Ok(0),
+        BLKRAGET | BLKFRAGET | BLKBSZSET if argument == 0 => Err(Errno(libc::EINVAL)),
+        BLKRAGET | BLKFRAGET => put(argument as *mut _, 0 as c_ulong),
+        BLKRASET | BLKFRASET => Ok(0),
         BLKSECTGET => put(argument as *mut _, u16::MAX),
-        BLKBSZSET => get(argument as *const c_int).map(|_| 0),
+        BLKBSZSET => match get(argument as *const u32)? {
+            bytes if bytes.is_power_of_two() && (logical..=CACHED_BLOCK_MAX.max(logical)).contains(&bytes) => Ok(0),
+            _ => Err(Errno(libc::EINVAL)),
+        },
         // Partitions of it are no devices.
         BLKRRPART => Ok(0),
         BLKPBSZGET | BLKIOMIN => put(argument as *mut _, physical),
@@ -366,13 +376,16 @@ fn asked(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno>
     }
 }
 
+/// The largest block of the kernel's cache: where there are larger ones, not all file systems have them.
+const CACHED_BLOCK_MAX: u32 = 4096;
+
 /// Zeroes a range or gives its storage back.
 fn cleared(disk: OpenDisk, what: c_ulong, argument: usize) -> Result<c_int, Errno> {
     let disk = disk.for_writing(libc::EBADF)?;
     let [offset, length] = get(argument as *const [u64; 2])?;
     let block = u64::from(disk.connection.geometry.logical_block_bytes);
     let end = offset.checked_add(length).filter(|end| *end <= disk.capacity()).ok_or(Errno(libc::EINVAL))?;
-    if (offset | end) % block != 0 {
+    if length == 0 || (offset | end) % block != 0 {
         return Err(Errno(libc::EINVAL));
     }
     match what {
