@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) const CLUSTERS_MAX: u64 = 1 << 29;
 
 /// What a message goes on with.
-fn repair() -> String {
+pub(super) fn repair() -> String {
     format!("{} says what else is, and repairs what can be", Remedy::RepairImage)
 }
 

@@ -326,7 +326,13 @@ impl Image {
         }
         let tables = &self.tables[number];
         let mut buffer = SliceBuffer::new();
-        let entries = tables.load(tables.slice_of(offset), Patience::Endless, &mut buffer)?;
+        let loaded = tables.load(tables.slice_of(offset), Patience::Endless, &mut buffer);
+        let entries = loaded.map_err(|error| match (error.kind(), self.paths.get(number)) {
+            (io::ErrorKind::InvalidData, Some(path)) => {
+                io::Error::new(error.kind(), format!("{} is damaged: {error}", shown(path)))
+            }
+            _ => error,
+        })?;
         // Of what is written to, the worker alone knows when that is what the file says.
         if number > 0 || self.geometry.read_only {
             self.l2_cache.put(SliceKey::new(number, tables.slice_of(offset)), entries);

@@ -1,9 +1,9 @@
 //! Where one image of a chain says that its clusters lie: its L1 and L2 tables, read from its file in slices. QEMU's
 //! docs/interop/qcow2.txt, "Cluster mapping".
 
+use super::check;
 use super::entries::{Compressed, Entry, Layout, OFFSET_MASK};
 use super::header::{Header, Table};
-use crate::Remedy;
 use crate::formats::WritableFile;
 use std::collections::HashMap;
 use std::io;
@@ -163,11 +163,7 @@ impl ImageTables {
         if let Some(read_tables) = &self.read_tables {
             let mut read_tables = read_tables.lock().unwrap_or_else(PoisonError::into_inner);
             if *read_tables.entry(offset).or_insert(index) != index {
-                let message = format!(
-                    "the L2 table at {offset} stands for two parts of the disk; {} says what else is wrong, and \
-                     repairs what can be",
-                    Remedy::RepairImage
-                );
+                let message = format!("the L2 table at {offset} stands for two parts of the disk; {}", check::repair());
                 return Err(io::Error::new(io::ErrorKind::InvalidData, message));
             }
         }

@@ -147,7 +147,7 @@ fn a_disk_is_looked_through_within_the_bounds_of_its_file() {
         Forged { refcount_clusters: 1, l1_entries: ENTRIES, parts: vec![(L1, all(TARGET)), l2()], ..Forged::default() };
     let (read_bytes, ended) = forged.walked();
     let said = ended.unwrap_err();
-    assert!(said.contains("the L2 table at 4096 stands for two parts of the disk"), "{said}");
+    assert!(said.contains("forged is damaged: the L2 table at 4096 stands for two parts of the disk"), "{said}");
     assert!(read_bytes <= FILE_BYTES, "{read_bytes}");
     // As many tables as the file has room for, all of which name one cluster.
     let tables: Vec<_> = (1..255).map(|table| table * CLUSTER_BYTES).collect();
