@@ -10,6 +10,8 @@ mod descriptors;
 mod ends;
 #[path = "attach/further.rs"]
 mod further;
+#[path = "attach/holding.rs"]
+mod holding;
 #[path = "attach/memory.rs"]
 mod memory;
 #[path = "attach/names.rs"]

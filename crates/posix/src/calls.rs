@@ -15,6 +15,7 @@ mod queue;
 mod signals;
 mod spawn;
 mod streams;
+mod users;
 mod waits;
 
 use crate::connection::{self, Connection};
@@ -39,7 +40,7 @@ impl OpenDisk {
     fn of(open: Open) -> Result<Self, Errno> {
         let (mapped, number) = (open.mapped(), open.disk());
         // It was there when it was opened.
-        let gone = |error| if error == Errno(libc::ENXIO) { Errno(libc::EIO) } else { error };
+        let gone = |error| if matches!(error, Errno(libc::ENXIO | libc::EACCES)) { Errno(libc::EIO) } else { error };
         let connection = connection::to(number).map_err(gone)?;
         Ok(Self { connection, number, mapped, _open: open })
     }

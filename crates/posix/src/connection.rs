@@ -7,14 +7,14 @@ use crate::errno::Errno;
 use crate::locks;
 use crate::names::{DOOR, NAMES_MAX, beside};
 use crate::partial_writes::{Alone, PartialWrites};
-use crate::setup::{Inside, disk};
+use crate::setup::{self, Inside, disk};
 use crate::signals::{self, Busy};
 use crate::users::{self, UnderWay, Users};
 use crate::writers::{Shared, Told, Writers};
 use crate::{fork, own, stderr};
 use blockyard_block::specification::{DiskSpecification, OpenError};
 use blockyard_block::{Completion, Geometry, MemoryMap, Queue, RequestError, explain};
-use blockyard_session::client::PATIENCE;
+use blockyard_session::client::{PATIENCE, SessionError};
 use blockyard_session::open::{OpenDisk, OpenOptions, RECONNECT, SERVER_BUSY, open_disk};
 use libc::c_int;
 use std::error::Error;
@@ -148,11 +148,14 @@ pub(crate) fn forget_all() {
 
 fn connect(number: usize) -> Result<Connection, Errno> {
     let named = disk(number).ok_or(Errno(libc::EBADF))?;
-    let failed = |error: &(dyn Error + 'static)| {
+    let told = |error: &(dyn Error + 'static)| {
         // A program that goes on trying says it no more often.
         if !IS_TOLD.swap(true, Ordering::Relaxed) {
             stderr::tell(&format!("{}: {}", String::from_utf8_lossy(&named.name), explain(error)));
         }
+    };
+    let failed = |error: &(dyn Error + 'static)| {
+        told(error);
         Errno(libc::ENXIO)
     };
     let specification = named.disk.parse().map_err(|error| failed(&error))?;
@@ -165,8 +168,15 @@ fn connect(number: usize) -> Result<Connection, Errno> {
     let shared = Shared::of(locks.as_deref());
     let calls = shared.calls();
     let options = OpenOptions { reconnect, busy, ..options(calls) };
-    let Access { opened, server } =
-        Access::to(&named.disk, &specification, &options).map_err(|error| failed(&error))?;
+    let refused = |error: OpenError| {
+        if is_forbidden(&error) {
+            told(&error);
+            Errno(libc::EACCES)
+        } else {
+            failed(&error)
+        }
+    };
+    let Access { opened, server } = Access::to(&named.disk, &specification, &options).map_err(refused)?;
     let channels: Vec<_> = (0..opened.queues_max().min(CHANNELS_MAX)).map(|_| Mutex::new(None)).collect();
     let geometry = opened.disk.geometry();
     let writers = shared.writers();
@@ -190,6 +200,23 @@ fn connect(number: usize) -> Result<Connection, Errno> {
         has_teller: AtomicBool::new(false),
         partial_writes: PartialWrites::default(),
     })
+}
+
+/// Whether it is not for this process's user.
+fn is_forbidden(error: &OpenError) -> bool {
+    let OpenError::Session(source) = error else { return false };
+    matches!(source.downcast_ref(), Some(SessionError::Permission(_)))
+}
+
+/// Has all that this process can have of the disks, before it may have it no more.
+pub(crate) fn make_all() {
+    for (number, _) in setup::disks().enumerate() {
+        // Where there is none, there will be none.
+        if let Ok(connection) = to(number) {
+            connection.prepare();
+            connection.partial_writes.prepare(number);
+        }
+    }
 }
 
 /// How a program's disk is opened.

@@ -5,8 +5,7 @@
 //! being able to read it (`O_PATH`), and whoever inherits that descriptor finds the page through /proc.
 
 use crate::errno::Errno;
-use crate::names::NAMES_MAX;
-use crate::own;
+use crate::{own, setup};
 use libc::c_int;
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create, open, readlink,
@@ -43,11 +42,16 @@ pub(crate) struct Description {
     locks: AtomicU32,
     /// Whether programs that are executed have it.
     is_inherited: AtomicU32,
+    /// That of the disk.
+    identity: AtomicU64,
 }
 
 /// A description in this process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped(*mut Description);
+
+/// Of an address, says that the descriptor was passed to this process: of what the other has besides, it has nothing.
+const IS_PASSED: usize = 1;
 
 impl Mapped {
     /// A new one of a disk of so many bytes, and the descriptor that is open on it.
@@ -66,6 +70,8 @@ impl Mapped {
         let description = mapped.get();
         description.disk.store(disk as u32, Ordering::Relaxed);
         description.flags.store((flags & !libc::O_CLOEXEC) as u32, Ordering::Relaxed);
+        let identity = setup::disk(disk).map_or(0, |named| named.identity);
+        description.identity.store(identity, Ordering::Relaxed);
         description.is_inherited.store((flags & libc::O_CLOEXEC == 0).into(), Ordering::Relaxed);
         description.magic.store(MAGIC, Ordering::Release);
         let closes = if flags & libc::O_CLOEXEC == 0 { DupFlags::empty() } else { DupFlags::CLOEXEC };
@@ -90,14 +96,40 @@ impl Mapped {
         fcntl_get_seals(&file).ok().filter(|seals| seals.contains(SEALS))?;
         let mapped = Self::map(&file).ok()?;
         let description = mapped.get();
+        let identity = description.identity.load(Ordering::Relaxed);
         let is_one = description.magic.load(Ordering::Acquire) == MAGIC
-            && (description.disk.load(Ordering::Relaxed) as usize) < NAMES_MAX;
+            && setup::disk(description.disk()).is_some_and(|named| named.identity == identity);
         if !is_one {
-            mapped.unmap();
+            // Nothing of it is this process's.
+            mapped.as_passed().unmap();
             return None;
         }
-        description.locks().into_iter().for_each(own::adopt_locks);
         Some(mapped)
+    }
+
+    /// The same, as a program has it that was executed.
+    pub(crate) fn inherited(descriptor: c_int) -> Option<Self> {
+        let mapped = Self::of(descriptor)?;
+        mapped.locks().into_iter().for_each(own::adopt_locks);
+        Some(mapped)
+    }
+
+    /// The same, as a process has it that another one has passed it to: without its locks.
+    pub(crate) fn passed(descriptor: c_int) -> Option<Self> {
+        Some(Self::of(descriptor)?.as_passed())
+    }
+
+    fn as_passed(self) -> Self {
+        Self(self.0.map_addr(|address| address | IS_PASSED))
+    }
+
+    fn page(self) -> *mut Description {
+        self.0.map_addr(|address| address & !IS_PASSED)
+    }
+
+    /// The file of its locks in this process, if it has one.
+    pub(crate) fn locks(self) -> Option<c_int> {
+        if self.0.addr() & IS_PASSED == 0 { self.get().locks() } else { None }
     }
 
     fn map(file: &OwnedFd) -> Result<Self, Errno> {
@@ -109,14 +141,14 @@ impl Mapped {
 
     /// What nobody looks at any more is mapped no longer, and its locks are not kept.
     pub(crate) fn unmap(self) {
-        self.get().locks().into_iter().for_each(own::let_go_of_locks);
+        self.locks().into_iter().for_each(own::let_go_of_locks);
         // SAFETY: it was mapped here, and nobody has it any more. It cannot fail for a whole mapping.
-        let _ = unsafe { munmap(self.0.cast(), PAGE_BYTES) };
+        let _ = unsafe { munmap(self.page().cast(), PAGE_BYTES) };
     }
 
     pub(crate) fn get(&self) -> &Description {
         // SAFETY: it is mapped for as long as somebody has it, and all of it is atomic.
-        unsafe { &*self.0 }
+        unsafe { &*self.page() }
     }
 
     pub(crate) fn from_address(address: u64) -> Self {
@@ -157,8 +189,8 @@ impl Description {
         self.flags.load(Ordering::Relaxed) as c_int
     }
 
-    /// The file of its locks in this process, if it has one.
-    pub(crate) fn locks(&self) -> Option<c_int> {
+    /// The file of its locks, in processes that have it from whoever opened it.
+    fn locks(&self) -> Option<c_int> {
         (self.locks.load(Ordering::Acquire) as c_int).checked_sub(1).filter(|descriptor| *descriptor >= 0)
     }
 

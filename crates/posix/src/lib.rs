@@ -26,6 +26,7 @@ mod calls;
 mod connection;
 mod control_block;
 mod description;
+mod environment;
 mod errno;
 mod fork;
 mod guarded;

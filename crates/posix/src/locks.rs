@@ -7,7 +7,7 @@
 //! description. They are two, as closing any descriptor of a file gives the process's record locks up.
 
 use crate::connection::{self, Connection};
-use crate::description::Description;
+use crate::description::{Description, Mapped};
 use crate::errno::Errno;
 use crate::names::{NAMES_MAX, Named, beside};
 use crate::own;
@@ -43,7 +43,7 @@ impl Wanted {
     /// What `command` says of `lock`, whose places count from where the description stands where they do that.
     pub(crate) fn new(
         connection: &Connection,
-        description: &Description,
+        description: Mapped,
         command: c_int,
         mut lock: flock,
     ) -> Result<Self, Errno> {
@@ -53,7 +53,7 @@ impl Wanted {
         };
         let from = match c_int::from(lock.l_whence) {
             libc::SEEK_SET => 0,
-            libc::SEEK_CUR => description.place(),
+            libc::SEEK_CUR => description.get().place(),
             libc::SEEK_END => connection.geometry.capacity_bytes,
             _ => return Err(Errno(libc::EINVAL)),
         };
@@ -131,7 +131,7 @@ pub(crate) fn lock_all(file: c_int, operation: c_int) -> Result<c_int, Errno> {
 }
 
 /// The file of a description's own locks.
-pub(crate) fn of_description(description: &Description) -> Result<c_int, Errno> {
+pub(crate) fn of_description(description: Mapped) -> Result<c_int, Errno> {
     description.locks().filter(|&descriptor| own::has_locks(descriptor)).ok_or(NONE)
 }
 

@@ -26,6 +26,8 @@ pub(crate) const NAMES_MAX: usize = 64;
 pub(crate) struct Named {
     pub(crate) name: Vec<u8>,
     pub(crate) disk: String,
+    /// Of the disk, which no other one's is: those of another `attach` are others, whatever their numbers are.
+    pub(crate) identity: u64,
     /// Where its last part begins, if it begins with a slash and ends with a part, and the directory before it.
     part: Option<(usize, CString)>,
 }
@@ -37,7 +39,11 @@ impl Named {
         let slash = name.iter().rposition(|&byte| byte == b'/').filter(|_| name.first() == Some(&b'/'));
         let part_at = slash.map(|slash| slash + 1).filter(|&at| at < name.len());
         let part = part_at.and_then(|at| Some((at, CString::new(name.get(..at)?).ok()?)));
-        (!name.is_empty()).then(|| Self { name: name.to_owned(), disk, part })
+        // FNV-1a.
+        let identity = disk
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        (!name.is_empty()).then(|| Self { name: name.to_owned(), disk, identity, part })
     }
 
     /// Whether what is called a disk can be one.

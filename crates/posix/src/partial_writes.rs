@@ -38,9 +38,13 @@ impl PartialWrites {
         self.threads.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Parts of the blocks in `bytes` are about to be written.
-    pub(crate) fn alone(&self, number: usize, bytes: Range<u64>) -> Result<Alone<'_>, Errno> {
-        let threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
+    /// Whoever writes parts of blocks later, of the disk of that number, can do so.
+    pub(crate) fn prepare(&self, number: usize) {
+        let _threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
+        self.file(number);
+    }
+
+    fn file(&self, number: usize) -> Option<&(File, FileIdentity)> {
         let file = self.file.get_or_init(|| {
             let _inside = Inside::enter();
             let path = beside(&setup::disk(number)?.disk, ENDING)?;
@@ -48,7 +52,13 @@ impl PartialWrites {
             let identity = FileIdentity::of_open(&file).ok()?;
             Some((file, identity))
         });
-        let Some((file, identity)) = file else { return Ok(Alone { file: None, _threads: threads }) };
+        file.as_ref()
+    }
+
+    /// Parts of the blocks in `bytes` are about to be written.
+    pub(crate) fn alone(&self, number: usize, bytes: Range<u64>) -> Result<Alone<'_>, Errno> {
+        let threads = self.threads.write().unwrap_or_else(PoisonError::into_inner);
+        let Some((file, identity)) = self.file(number) else { return Ok(Alone { file: None, _threads: threads }) };
         if !identity.is_of(file) {
             return Err(Errno(libc::EIO));
         }

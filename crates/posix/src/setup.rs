@@ -4,7 +4,7 @@ use crate::aio::JOBS_MAX;
 use crate::errno::Errno;
 use crate::guarded::get;
 use crate::names::{AIO_MAX, LOOKS, NAMES_MAX, Named, VARIABLE, parse};
-use crate::{fork, signals, stdio, table};
+use crate::{environment, fork, signals, stdio, table};
 use libc::{c_char, c_int};
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
@@ -118,7 +118,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 
 /// Called when the library is loaded, before the program's own code.
 extern "C" fn at_load() {
-    let variable = |name: &CStr| {
+    let variable = |name: &CStr| -> Option<&'static CStr> {
         // SAFETY: the name is a string, and nothing changes the environment yet.
         let text = unsafe { secure_getenv(name.as_ptr()) };
         // SAFETY: what is found is a string, and stays one until the program changes its environment.
@@ -139,6 +139,7 @@ extern "C" fn at_load() {
     if !has_disks() {
         return;
     }
+    environment::keep(variable);
     let _inside = Inside::enter();
     table::adopt_inherited();
 }

@@ -252,7 +252,7 @@ pub(crate) fn count_anew() {
     }
     let used = all().filter(|(_, entry)| entry.users.load(Ordering::Relaxed) > 0);
     own::keep_locks_of(
-        used.filter_map(|(_, entry)| Mapped::from_address(entry.address.load(Ordering::Relaxed)).get().locks()),
+        used.filter_map(|(_, entry)| Mapped::from_address(entry.address.load(Ordering::Relaxed)).locks()),
     );
 }
 
@@ -296,8 +296,19 @@ pub(crate) fn adopt_inherited() {
     }
 }
 
-/// Takes in one that was opened elsewhere, if that is on a disk.
+/// Takes in one that the program before this one has left open, if that is on a disk.
 fn adopt(descriptor: c_int) -> Option<()> {
-    let mapped = Mapped::of(descriptor)?;
+    take_in(descriptor, Mapped::inherited(descriptor)?)
+}
+
+/// Takes in one that another process has passed to this one (SCM_RIGHTS), if that is on a disk.
+pub(crate) fn adopt_passed(descriptor: c_int) {
+    if let Some(mapped) = Mapped::passed(descriptor) {
+        // Without room for it, it is open on nothing.
+        let _ = take_in(descriptor, mapped);
+    }
+}
+
+fn take_in(descriptor: c_int, mapped: Mapped) -> Option<()> {
     Open::new(mapped).inspect_err(|_| mapped.unmap()).ok()?.give_to(descriptor).ok()
 }

@@ -48,7 +48,7 @@ calls! {
         controlled(descriptor, command, argument).unwrap_or_else(|| after(descriptor, command, argument, own()))
     }
     fn [flock](descriptor: c_int, operation: c_int) -> c_int |own| {
-        let file = |disk: OpenDisk| locks::of_description(disk.mapped.get());
+        let file = |disk: OpenDisk| locks::of_description(disk.mapped);
         disk(descriptor).map_or_else(own, |disk| {
             answer_int(disk.and_then(file).and_then(|file| locks::lock_all(file, operation)))
         })
@@ -156,7 +156,12 @@ unsafe fn passed(message: *const msghdr) {
             if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let data = libc::CMSG_DATA(part).cast::<c_int>();
                 let count = header.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize) / size_of::<c_int>();
-                (0..count).for_each(|index| _ = programs(data.add(index).read_unaligned()));
+                for descriptor in (0..count).map(|index| data.add(index).read_unaligned()) {
+                    programs(descriptor);
+                    if setup::has_disks() && !setup::is_inside() {
+                        table::adopt_passed(descriptor);
+                    }
+                }
             }
             part = libc::CMSG_NXTHDR(message, part);
         }
@@ -196,7 +201,7 @@ fn duplicated_to(from: c_int, to: c_int, duplicate: impl FnOnce() -> c_int) -> c
 
 /// Programs that are executed have a descriptor: and so its description's locks.
 fn passed_on(descriptor: c_int) -> c_int {
-    if let Some(locks) = table::find(descriptor).and_then(|open| open.mapped().get().locks()) {
+    if let Some(locks) = table::find(descriptor).and_then(|open| open.mapped().locks()) {
         own::pass_locks_on(locks);
     }
     descriptor
@@ -224,7 +229,7 @@ fn locked(disk: OpenDisk, command: c_int, lock: libc::flock) -> Result<libc::flo
     if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
         locks::pass_on(disk.connection);
     }
-    let wanted = locks::Wanted::new(disk.connection, description, command, lock)?;
+    let wanted = locks::Wanted::new(disk.connection, disk.mapped, command, lock)?;
     // Signals come while it waits.
     drop(disk);
     wanted.carry_out()

@@ -1,36 +1,50 @@
-//! Calls that execute a file, of which a disk is none.
+//! Calls that execute a file, of which a disk is none, and which is told of the disks.
 
 use crate::calls::names::{disk_at, disk_named};
+use crate::environment::{self, Strings};
 use crate::errno::{Errno, answer_int};
 use crate::guarded::get;
-use crate::next::{Next, calls};
+use crate::next::{Next, calls, own};
 use crate::table;
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use std::arch::naked_asm;
 
-/// Strings, of which null is the last.
-type Strings = *const *const c_char;
-
 calls! {
-    fn [execve](path: *const c_char, arguments: Strings, environment: Strings) -> c_int |own| {
-        disk_named(path).map_or_else(own, |_| refused())
+    fn [execve](path: *const c_char, arguments: Strings, environment: Strings) -> c_int |_own| {
+        let execute = |environment| own_execve(path, arguments, environment);
+        disk_named(path).map_or_else(|| environment::with(environment, execute), |_| refused())
     }
-    fn [execv](path: *const c_char, arguments: Strings) -> c_int |own| {
-        disk_named(path).map_or_else(own, |_| refused())
+    fn [execv](path: *const c_char, arguments: Strings) -> c_int |_own| {
+        let execute = |environment| own_execve(path, arguments, environment);
+        disk_named(path).map_or_else(|| environment::with_own(execute), |_| refused())
     }
-    fn [execvp](file: *const c_char, arguments: Strings) -> c_int |own| {
-        disk_found(file).map_or_else(own, |_| refused())
+    fn [execvp](file: *const c_char, arguments: Strings) -> c_int |_own| {
+        let execute = |environment| own_execvpe(file, arguments, environment);
+        disk_found(file).map_or_else(|| environment::with_own(execute), |_| refused())
     }
-    fn [execvpe](file: *const c_char, arguments: Strings, environment: Strings) -> c_int |own| {
-        disk_found(file).map_or_else(own, |_| refused())
+    fn [execvpe](file: *const c_char, arguments: Strings, environment: Strings) -> c_int |_own| {
+        let execute = |environment| own_execvpe(file, arguments, environment);
+        disk_found(file).map_or_else(|| environment::with(environment, execute), |_| refused())
     }
-    fn [fexecve](descriptor: c_int, arguments: Strings, environment: Strings) -> c_int |own| {
-        if table::has(descriptor) { refused() } else { own() }
+    fn [fexecve](descriptor: c_int, arguments: Strings, environment: Strings) -> c_int |_own| {
+        if table::has(descriptor) {
+            return refused();
+        }
+        environment::with(environment, |environment| {
+            own!(fexecve(descriptor: c_int, arguments: Strings, environment: Strings) -> c_int)
+        })
     }
     fn [execveat](
         directory: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int
-    ) -> c_int |own| {
-        disk_at(directory, path, flags).map_or_else(own, |_| refused())
+    ) -> c_int |_own| {
+        if disk_at(directory, path, flags).is_some() {
+            return refused();
+        }
+        environment::with(environment, |environment| {
+            own!(execveat(
+                directory: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int
+            ) -> c_int)
+        })
     }
     fn [posix_spawn](
         process: *mut pid_t,
@@ -39,8 +53,16 @@ calls! {
         attributes: *const posix_spawnattr_t,
         arguments: Strings,
         environment: Strings,
-    ) -> c_int |own| {
-        disk_named(path).map_or_else(own, |_| libc::EACCES)
+    ) -> c_int |_own| {
+        if disk_named(path).is_some() {
+            return libc::EACCES;
+        }
+        environment::with(environment, |environment| {
+            own!(posix_spawn(
+                process: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t,
+                attributes: *const posix_spawnattr_t, arguments: Strings, environment: Strings
+            ) -> c_int)
+        })
     }
     fn [posix_spawnp](
         process: *mut pid_t,
@@ -49,9 +71,25 @@ calls! {
         attributes: *const posix_spawnattr_t,
         arguments: Strings,
         environment: Strings,
-    ) -> c_int |own| {
-        disk_found(file).map_or_else(own, |_| libc::EACCES)
+    ) -> c_int |_own| {
+        if disk_found(file).is_some() {
+            return libc::EACCES;
+        }
+        environment::with(environment, |environment| {
+            own!(posix_spawnp(
+                process: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
+                attributes: *const posix_spawnattr_t, arguments: Strings, environment: Strings
+            ) -> c_int)
+        })
     }
+}
+
+fn own_execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    own!(execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int)
+}
+
+fn own_execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+    own!(execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int)
 }
 
 /// As execve(2) says of a device, and of a file that nobody may execute.
@@ -71,7 +109,12 @@ macro_rules! lists {
     ($($name:ident, $goes_to:ident, $disk:ident;)*) => {$(
         extern "C" fn $goes_to(file: *const c_char) -> *const c_void {
             static NEXT: Next = Next::named(concat!(stringify!($name), "\0"));
-            if $disk(file).is_some() { refused as *const c_void } else { NEXT.address() }
+            if $disk(file).is_some() {
+                return refused as *const c_void;
+            }
+            // What one of them is given besides, it is given among its arguments.
+            environment::complete_own();
+            NEXT.address()
         }
 
         /// # Safety
