@@ -5,6 +5,7 @@
 
 mod counts;
 mod fio;
+mod names;
 mod times;
 mod yard;
 
@@ -137,7 +138,7 @@ fn measure(options: &Options) -> anyhow::Result<usize> {
 }
 
 fn all() -> impl Iterator<Item = &'static Figure> {
-    counts::FIGURES.iter().chain(times::FIGURES).chain(fio::FIGURES)
+    counts::FIGURES.iter().chain(times::FIGURES).chain(fio::FIGURES).chain(names::FIGURES)
 }
 
 /// The figures and their bars, as docs/specification.md has them.

@@ -1,6 +1,6 @@
 //! Which names are disks.
 
-use crate::guarded::get;
+use crate::guarded;
 use crate::locks;
 use blockyard_block::specification::DiskSpecification;
 use libc::{c_char, c_int};
@@ -73,7 +73,7 @@ impl Named {
 fn is_text(text: &[u8], first: u8, path: *const c_char) -> bool {
     let mut rest = text.iter().chain(&[0]).enumerate();
     rest.next().is_some_and(|(_, &byte)| byte == first)
-        && rest.all(|(index, &byte)| get(path.cast::<u8>().wrapping_add(index)) == Ok(byte))
+        && rest.all(|(index, &byte)| guarded::byte(path.cast::<u8>().wrapping_add(index)) == Ok(byte))
 }
 
 /// Whether a directory, the working one (`AT_FDCWD`) or one that a descriptor is open on, is the one of that path.
