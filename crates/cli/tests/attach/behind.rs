@@ -4,7 +4,7 @@ use crate::support::{Yard, run, run_without_leftovers, same};
 use crate::{BYTES, NAME, c_program, on_disk, piped};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Command;
 
@@ -116,7 +116,7 @@ os.kill(os.getppid(), signal.SIGTERM)
 time.sleep(60)";
     let mut attach = piped(&mut on_disk(&disk, ["/usr/bin/python3", "-c", program])).spawn().unwrap();
     let mut said = String::new();
-    attach.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    BufReader::new(attach.stdout.take().unwrap()).read_line(&mut said).unwrap();
     // Until it listens, a signal is the program's.
     let pid = rustix::process::Pid::from_child(&attach);
     while attach.try_wait().unwrap().is_none() {
