@@ -3,6 +3,7 @@
 //! Several threads take a piece each and read it from both; what both have as holes or zeros is not read. The first
 //! difference is found, not just any.
 
+use crate::reading_again::ReadingAgain;
 use crate::watched_work::WatchedWork;
 use crate::{Completion, Disk, Extent, ExtentKind, MemoryMap, Operation, Queue, Request, RequestError, Segment};
 use std::io;
@@ -39,7 +40,7 @@ pub enum ComparisonError {
     Read {
         /// Whether it is the first of the two; else it is the second.
         is_first: bool,
-        /// Where the request began.
+        /// Where the first block lies that cannot be read.
         offset_bytes: u64,
         /// How it failed.
         source: RequestError,
@@ -150,19 +151,20 @@ fn extent(disk: &dyn Disk, start: u64, end: u64) -> io::Result<Extent> {
 }
 
 /// Reads a piece of both disks.
-struct Readers {
+struct Readers<'a> {
     memory: MemoryMap,
+    disks: [&'a dyn Disk; 2],
     queues: [Box<dyn Queue>; 2],
     capacities: [u64; 2],
     completions: Vec<Completion>,
 }
 
-impl Readers {
-    fn new(disks: [&dyn Disk; 2]) -> io::Result<Self> {
+impl<'a> Readers<'a> {
+    fn new(disks: [&'a dyn Disk; 2]) -> io::Result<Self> {
         let memory = MemoryMap::allocate(&[(0, 2 * PIECE_BYTES as usize)]).map_err(io::Error::other)?;
         let queues = [disks[0].open_queue(&memory, 1)?, disks[1].open_queue(&memory, 1)?];
         let capacities = disks.map(|disk| disk.geometry().capacity_bytes);
-        Ok(Self { memory, queues, capacities, completions: Vec::with_capacity(1) })
+        Ok(Self { memory, disks, queues, capacities, completions: Vec::with_capacity(1) })
     }
 
     fn segment(index: usize, offset_bytes: u64, length_bytes: u64) -> Segment {
@@ -182,7 +184,8 @@ impl Readers {
             }
         }
         for index in 0..2 {
-            self.finish(index, piece.start)?;
+            let there = self.capacities[index].clamp(piece.start, piece.end);
+            self.finish(index, &(piece.start..there))?;
         }
         Ok(self.find(length).map(|offset| piece.start + offset))
     }
@@ -194,14 +197,14 @@ impl Readers {
         self.queues[index].submit()
     }
 
-    fn finish(&mut self, index: usize, offset_bytes: u64) -> Result<(), ComparisonError> {
+    fn finish(&mut self, index: usize, piece: &Range<u64>) -> Result<(), ComparisonError> {
         self.completions.clear();
         self.queues[index].drain(&mut self.completions)?;
-        for completion in &self.completions {
-            let is_first = index == 0;
-            completion.result.map_err(|source| ComparisonError::Read { is_first, offset_bytes, source })?;
-        }
-        Ok(())
+        let Some(error) = self.completions.iter().find_map(|completion| completion.result.err()) else { return Ok(()) };
+        let memory = Self::segment(index, 0, piece.end - piece.start);
+        let again = ReadingAgain::new(self.disks[index], &self.memory)?.first_failure(piece, memory);
+        let (offset_bytes, source) = again.unwrap_or((piece.start, error));
+        Err(ComparisonError::Read { is_first: index == 0, offset_bytes, source })
     }
 
     fn find(&self, length: u64) -> Option<u64> {

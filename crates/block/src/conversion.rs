@@ -19,11 +19,13 @@ mod worker;
 pub use disk_target::DiskTarget;
 pub use qcow2_target::Qcow2Target;
 
+use crate::reading_again::Lost;
 use crate::watched_work::WatchedWork;
 use crate::{BlockMapWriter, Disk, RequestError, VmdkStreamWriter};
 use in_order::InOrder;
 use plan::Plan;
 use std::io;
+use std::ops::Range;
 use target::ConversionTarget;
 
 /// Least length of a run of zeros that is looked for.
@@ -53,7 +55,7 @@ pub enum ConversionError {
     /// A request to the source failed.
     #[error("cannot read the source at byte {offset_bytes}")]
     Read {
-        /// Where the request began.
+        /// Where the first block lies that cannot be read, as far as that could be found out.
         offset_bytes: u64,
         /// How it failed.
         source: RequestError,
@@ -84,6 +86,10 @@ pub struct Conversion<'a> {
     piece_bytes: u64,
     plan: Plan<'a>,
     in_order: Option<InOrder<'a>>,
+    /// Hears what cannot be read, and becomes zeros.
+    lost: Option<&'a Lost<'a>>,
+    /// The source can be read at any place, and again.
+    reads_again: bool,
     /// Zeros that are left out count as done.
     work: WatchedWork<ConversionError>,
 }
@@ -115,7 +121,17 @@ impl<'a> Conversion<'a> {
         let granule_bytes = target.granule_bytes().max(block_bytes).max(ZERO_RUN_BYTES_MIN.into());
         let piece_bytes = PIECE_BYTES.max(granule_bytes);
         let plan = Plan::new(source, granule_bytes, piece_bytes);
-        Self { source, target, options, piece_bytes, plan, in_order: None, work: WatchedWork::new() }
+        Self {
+            source,
+            target,
+            options,
+            piece_bytes,
+            plan,
+            in_order: None,
+            lost: None,
+            reads_again: true,
+            work: WatchedWork::new(),
+        }
     }
 
     /// The same, with somebody who hears all that is read, from the disk's first byte to its last.
@@ -125,6 +141,21 @@ impl<'a> Conversion<'a> {
         self.options.depth = 1;
         self.in_order = Some(InOrder::new(take));
         self
+    }
+
+    /// The same, which goes on where the source cannot be read: these bytes become zeros, and `lost` hears of them, in
+    /// runs that may touch, in any order.
+    #[must_use]
+    pub fn salvaging(mut self, lost: &'a (dyn Fn(Range<u64>, RequestError) + Sync)) -> Self {
+        self.lost = Some(lost);
+        self.plan.goes_on_where_unknown();
+        self
+    }
+
+    /// The same, of a source that is read once, from its beginning to its end.
+    #[must_use]
+    pub fn of_stream(self) -> Self {
+        Self { reads_again: false, ..self }
     }
 
     /// Bytes that were data of the source, so far.

@@ -169,6 +169,7 @@ mod private_directory;
 pub mod programs;
 mod random_bytes;
 mod read;
+mod reading_again;
 mod remedy;
 mod replacement;
 mod request;

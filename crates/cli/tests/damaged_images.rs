@@ -164,12 +164,12 @@ fn tables_of_qcow2_that_lead_astray() {
         fs::write(yard.path("bad.qcow2"), &good[..length]).unwrap();
         commands(&yard, "bad.qcow2", Any, &[1, 2]);
     }
-    // What is dirty can be read, and what is corrupt can be checked, which is what helps.
-    for (mark, opens) in [(1, Well), (2, Badly)] {
+    // What is dirty or corrupt can be read, and be checked, which is what helps.
+    for mark in [1, 2] {
         let mut bytes = good.clone();
         bytes[79] |= mark;
         fs::write(yard.path("bad.qcow2"), bytes).unwrap();
-        commands(&yard, "bad.qcow2", opens, &[0]);
+        commands(&yard, "bad.qcow2", Well, &[0]);
         image(&yard, &["check", "-r", "all", "bad.qcow2"]).succeeded();
         commands(&yard, "bad.qcow2", Well, &[0]);
     }

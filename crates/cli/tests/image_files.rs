@@ -10,6 +10,8 @@ mod blocks;
 mod chains;
 #[path = "image_files/compressed.rs"]
 mod compressed;
+#[path = "image_files/damaged.rs"]
+mod damaged;
 #[path = "image_files/data_files.rs"]
 mod data_files;
 #[path = "image_files/dirty.rs"]
@@ -287,7 +289,10 @@ fn maps_and_measures_are_qemu_imgs() {
         for options in ["", "-o cluster_size=4k ", "-o preallocation=full "] {
             let line = format!("measure -O qcow2 {options}--output=json -f {format} {name}");
             let ours = image(&yard, line.replace("--output=json", "--json --allow-dir .").split(' ')).succeeded();
-            assert_eq!(ours.json()["required"], qemu_img(&yard, &line).json()["required"], "{line}");
+            let [ours, theirs] = [ours, qemu_img(&yard, &line)].map(|said| said.json()["required"].as_u64().unwrap());
+            // Where the file has holes within its clusters, qemu-img counts them as data.
+            let is_finer = format == "qcow2" && options.contains("4k");
+            assert!(ours == theirs || (is_finer && ours < theirs), "{line}: {ours}, {theirs}");
         }
     }
     image(&yard, ["measure", "--size", "16E", "-O", "qcow2"]).failed(2, &["16E"]);

@@ -51,9 +51,14 @@ pub fn to_read(allow_dirs: &[PathBuf]) -> OpenOptions<'_> {
     OpenOptions { read_only: true, ..to_write(allow_dirs) }
 }
 
+/// Says what is worth knowing of a disk though all goes on.
+pub fn say_note(note: &str) {
+    terminal::say(&format!("note: {}", printable(note)));
+}
+
 fn say(remark: Remark<'_>) {
     match remark {
-        Remark::LeftAlone(note) => terminal::say(&format!("note: {}", printable(note))),
+        Remark::LeftAlone(note) => say_note(note),
         Remark::OutOfDate(note) | Remark::Repaired(note) => terminal::say(note),
     }
 }

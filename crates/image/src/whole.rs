@@ -12,6 +12,7 @@ pub mod convert;
 pub mod create;
 pub mod digest;
 pub mod info;
+pub mod lost;
 pub mod map;
 pub mod measure;
 mod new_image;

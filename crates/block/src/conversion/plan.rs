@@ -1,5 +1,6 @@
 //! Which piece of the source comes next.
 
+use crate::reading_again::PART_BYTES;
 use crate::{Disk, Extent, ExtentKind, walk_extents};
 use std::io;
 use std::ops::Range;
@@ -21,6 +22,8 @@ pub(super) struct Plan<'a> {
     granule_bytes: u64,
     /// Longest piece of data, a multiple of the granule.
     piece_bytes: u64,
+    /// Where the source cannot say what it has, that counts as data.
+    goes_on_where_unknown: bool,
     /// Locked for a moment once a piece.
     next: Mutex<Next>,
 }
@@ -36,7 +39,12 @@ struct Next {
 
 impl<'a> Plan<'a> {
     pub(super) fn new(source: &'a dyn Disk, granule_bytes: u64, piece_bytes: u64) -> Self {
-        Self { source, granule_bytes, piece_bytes, next: Mutex::default() }
+        Self { source, granule_bytes, piece_bytes, goes_on_where_unknown: false, next: Mutex::default() }
+    }
+
+    /// What the source cannot say what it has of counts as data, from now on.
+    pub(super) fn goes_on_where_unknown(&mut self) {
+        self.goes_on_where_unknown = true;
     }
 
     /// The next piece; `None` at the end.
@@ -64,11 +72,21 @@ impl<'a> Plan<'a> {
     /// Where zeros from the next piece on end, in whole granules; its start if there is no granule of them. Notes how
     /// far the data reach behind them.
     fn zeros_end(&self, next: &mut Next, capacity_bytes: u64) -> io::Result<u64> {
+        let mut end = next.start;
         for extent in walk_extents(self.source, next.start..capacity_bytes) {
-            let Extent { offset_bytes, length_bytes, kind } = extent?;
+            let Extent { offset_bytes, length_bytes, kind } = match extent {
+                // A part: it may know more of the next.
+                Err(_) if self.goes_on_where_unknown => Extent {
+                    offset_bytes: end,
+                    length_bytes: (PART_BYTES - end % PART_BYTES).min(capacity_bytes - end),
+                    kind: ExtentKind::Data,
+                },
+                extent => extent?,
+            };
+            end = offset_bytes + length_bytes;
             if kind == ExtentKind::Data {
                 // Before them, in their first granule, there may be zeros: that counts as data.
-                next.data_end = offset_bytes + length_bytes;
+                next.data_end = end;
                 return Ok(offset_bytes - offset_bytes % self.granule_bytes);
             }
         }
@@ -78,7 +96,10 @@ impl<'a> Plan<'a> {
     /// Where a piece of data from `start` on ends: where there is a granule of zeros, or at `limit`.
     fn data_end(&self, start: u64, limit: u64) -> io::Result<u64> {
         for extent in walk_extents(self.source, start..limit) {
-            let Extent { offset_bytes, length_bytes, kind } = extent?;
+            let Extent { offset_bytes, length_bytes, kind } = match extent {
+                Err(_) if self.goes_on_where_unknown => return Ok(limit),
+                extent => extent?,
+            };
             let end = offset_bytes + length_bytes;
             let granule_end = offset_bytes.next_multiple_of(self.granule_bytes);
             let has_granule = end.saturating_sub(granule_end) >= self.granule_bytes || end == limit;

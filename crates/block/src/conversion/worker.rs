@@ -4,8 +4,10 @@ use super::output::Output;
 use super::plan::Piece;
 use super::target::PieceWriter;
 use super::{Conversion, ConversionError, Outcome};
-use crate::{Completion, MemoryMap, Operation, Queue, Request};
+use crate::reading_again::ReadingAgain;
+use crate::{Completion, MemoryMap, Operation, Queue, Request, RequestError};
 use std::io;
+use std::ops::Range;
 
 /// Takes pieces until there are no more, or the conversion is over.
 pub(super) fn work(conversion: &Conversion<'_>) -> Outcome {
@@ -107,8 +109,9 @@ impl<'c> Worker<'c> {
         for completion in completions.drain(..) {
             let slot = completion.token as usize;
             let planned = self.output.piece(slot);
-            let offset_bytes = planned.start;
-            completion.result.map_err(|source| ConversionError::Read { offset_bytes, source })?;
+            if let Err(error) = completion.result {
+                self.read_again(slot, &planned, error)?;
+            }
             // A disk whose end is found while it is read may have ended before.
             let piece = self.output.end_before(slot, self.conversion.source.geometry().capacity_bytes);
             if let Some(in_order) = &self.conversion.in_order {
@@ -119,6 +122,25 @@ impl<'c> Worker<'c> {
         }
         self.read = completions;
         Ok(any)
+    }
+
+    /// A piece could not be read as a whole: it is in memory as far as it can be, where that is enough.
+    fn read_again(&self, slot: usize, piece: &Range<u64>, error: RequestError) -> Outcome {
+        let failed = |offset_bytes, source| Err(ConversionError::Read { offset_bytes, source });
+        let conversion = self.conversion;
+        if !conversion.reads_again {
+            return failed(piece.start, error);
+        }
+        let mut again = ReadingAgain::new(conversion.source, self.output.memory())?;
+        let memory = self.output.segment(slot, 0, piece.end - piece.start);
+        if let Some(lost) = conversion.lost {
+            let zero = |part| self.output.zero(slot, part);
+            again.save(piece, memory, &zero, lost, &|| conversion.work.is_over());
+            return Ok(());
+        }
+        // What fails once fails, even if it can be read then.
+        let (offset_bytes, error) = again.first_failure(piece, memory).unwrap_or((piece.start, error));
+        failed(offset_bytes, error)
     }
 
     /// Waits for either disk.

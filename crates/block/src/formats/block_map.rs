@@ -271,7 +271,7 @@ impl BlockMapDisk {
     }
 
     /// What is worth saying though it is opened, each in a sentence.
-    pub(crate) fn notes(&self) -> &[String] {
+    pub fn notes(&self) -> &[String] {
         self.worker.image().notes()
     }
 

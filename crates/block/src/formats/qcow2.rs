@@ -84,12 +84,13 @@ pub use writer::Qcow2Writer;
 /// A disk in a qcow2 image, versions 2 and 3, with backing files, in whatever format can be read here, and external
 /// data files.
 ///
-/// Refused, with a sentence that says what to do: images that are encrypted by another key than that of `allowed`, are
-/// marked corrupt, or need what is not known here. One that is marked dirty is repaired before it is opened to be
-/// written to.
+/// Refused, with a sentence that says what to do: images that are encrypted by another key than that of `allowed`, or
+/// need what is not known here. One that is marked corrupt is only read, and one that is marked dirty is repaired
+/// before it is opened to be written to.
 #[derive(Debug)]
 pub struct Qcow2Disk {
     worker: Arc<Worker>,
+    notes: Vec<String>,
 }
 
 impl Qcow2Disk {
@@ -265,8 +266,8 @@ impl Qcow2Disk {
     }
 
     /// What is worth saying though it is opened, each in a sentence.
-    pub(crate) fn notes(&self) -> &[String] {
-        self.worker.image().mapped_base.as_ref().map_or(&[], |base| base.notes())
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Opens a delta, in `file`, on a disk that is open already: whatever is not in the delta is read from there.
@@ -298,14 +299,15 @@ impl Qcow2Disk {
         image.find_above(image.tables.len(), range)
     }
 
-    fn on(opened: Opened, path: &Path) -> Result<Self, ImageError> {
+    fn on(mut opened: Opened, path: &Path) -> Result<Self, ImageError> {
+        let notes = std::mem::take(&mut opened.notes);
         let started = Worker::start(opened, path);
         let worker = started.map_err(|source| ImageError::System {
             action: "start a thread for",
             path: path.to_owned(),
             source,
         })?;
-        Ok(Self { worker: Arc::new(worker) })
+        Ok(Self { worker: Arc::new(worker), notes })
     }
 }
 

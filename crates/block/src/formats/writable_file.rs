@@ -7,10 +7,11 @@ use super::qcow2::DataCipher;
 #[cfg(test)]
 use super::recorded_file::RecordedFile as HostFile;
 use crate::{Disk, FileDisk};
-use rustix::fs::{FallocateFlags, SeekFrom, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, fstat, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,6 +30,8 @@ pub(super) struct WritableFile {
     encrypted: Mutex<Vec<u8>>,
     /// What its header says is not known, as a write of it failed.
     is_unknown: AtomicBool,
+    /// A run that is known to be no hole: to ask for its end again may cost as much as there is of it (tmpfs).
+    known_data: Mutex<Range<u64>>,
 }
 
 /// Data that are encrypted at once.
@@ -56,6 +59,7 @@ impl WritableFile {
             cipher: DataCipher::None,
             encrypted: Mutex::default(),
             is_unknown: AtomicBool::new(false),
+            known_data: Mutex::new(0..0),
         }
     }
 
@@ -195,6 +199,38 @@ impl WritableFile {
             // No data up to the end. Other errors are of files that do not know.
             Err(error) => (error != Errno::NXIO).then_some(offset),
         }
+    }
+
+    /// Whether the first of `length` bytes from an offset take no storage in the file, so that what is not encrypted reads
+    /// as zeros, and of how many that is known. What lies behind the file's end does not count as a hole.
+    pub(super) fn first_run(&self, offset: u64, length: u64) -> (bool, u64) {
+        let end = offset.saturating_add(length).min(self.length_bytes());
+        if offset >= end || !self.cipher.is_none() {
+            return (false, length);
+        }
+        let mut known = self.known_data.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.contains(&offset) {
+            match seek(&self.file, SeekFrom::Data(offset)) {
+                Ok(data) if data > offset => return (true, data.min(end) - offset),
+                Ok(_) => {}
+                // No data up to the end.
+                Err(Errno::NXIO) => return (true, end - offset),
+                // It does not know.
+                Err(_) => return (false, length),
+            }
+            // Never before it, whatever the file says, so that a walk ends.
+            *known = offset..seek(&self.file, SeekFrom::Hole(offset)).map_or(end, |hole| hole.max(offset + 1));
+        }
+        (false, known.end.min(end) - offset)
+    }
+
+    /// Whether a file of clusters has so many more than it has storage for that some were given a place ahead: as QEMU
+    /// tells images with preallocated metadata.
+    pub(super) fn is_far_from_full(&self, cluster_bytes: u64) -> bool {
+        let storage_bytes =
+            fstat(&self.file).map_or(u64::MAX, |stat| stat.st_blocks.cast_unsigned().saturating_mul(512));
+        let (stored, clusters) = (storage_bytes / cluster_bytes, self.length_bytes().div_ceil(cluster_bytes));
+        clusters >= (stored.saturating_mul(10) / 9).max(stored.saturating_add(2))
     }
 
     /// Makes the file shorter. For whoever knows that nothing in use lies behind.

@@ -403,6 +403,7 @@ fn wrong_keys_and_missing_ones_are_said() {
         gathers: false,
         note: &|_| (),
         unpacking: None,
+        salvages: false,
     };
     let error = text.parse::<DiskSpecification>().unwrap().open(&context).err().unwrap();
     assert!(blockyard_block::explain(&error).contains("neither it nor an image behind it is encrypted"));

@@ -42,7 +42,6 @@ fn marks_and_nonsense_in_the_header_are_refused() {
     for (at, bytes, wanted) in [
         (0, &b"QFI\0"[..], "is not a qcow2 image"),
         (4, &[0, 0, 0, 1], "is qcow2 version 1; versions 2 and 3 are supported"),
-        (79, &[3], "is marked corrupt"),
         (78, &[2], "needs features that are not known here (incompatible feature bits 9)"),
         (20, &[0, 0, 0, 8], "has clusters of 2^8 bytes"),
         (20, &[255; 4], "has clusters of 2^4294967295 bytes"),
@@ -79,6 +78,15 @@ fn marks_and_nonsense_in_the_header_are_refused() {
     // Who writes repairs them first.
     drop(Qcow2Disk::open(&image, &FileOptions::default(), &AllowedDirectories::none()).unwrap());
     assert_eq!(fs::read(&image).unwrap()[79], 0);
+    // What is damaged by its own word is read, and not written to.
+    let mut corrupt = good.clone();
+    corrupt[79] = 3;
+    fs::write(&image, &corrupt).unwrap();
+    let disk = Qcow2Disk::open(&image, &read_only(), &AllowedDirectories::none()).unwrap();
+    assert!(matches!(disk.notes(), [note] if note.contains("is marked corrupt")), "{:?}", disk.notes());
+    drop(disk);
+    assert!(refusal(&image, &FileOptions::default()).contains("is marked corrupt"));
+    assert!(fs::read(&image).unwrap() == corrupt, "it has changed");
     for length in [0, 3, 71, 100] {
         fs::write(&image, &good[..length]).unwrap();
         refusal(&image, &read_only());

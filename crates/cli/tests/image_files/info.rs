@@ -87,14 +87,10 @@ fn info_says_what_qemu_img_does_of_any_image() {
         assert!(ours["unusable"].is_string() && text.contains("not usable here") && text.contains(word), "{text}");
     }
     // Dirty, then corrupt.
-    for (mark, word) in [(1, None), (2, Some("corrupt"))] {
+    for mark in [1, 2] {
         marks.write_all_at(&[mark], 79).unwrap();
         let (ours, _) = compare("marks.qcow2");
-        let why = ours["unusable"].as_str();
-        assert!(
-            why.is_some() == word.is_some() && why.unwrap_or_default().contains(word.unwrap_or_default()),
-            "{ours}"
-        );
+        assert!(ours.get("unusable").is_none(), "{ours}");
     }
 }
 

@@ -45,7 +45,7 @@ const SHAPES: [(&str, Recipe, bool, &[&str]); 41] = [
     ("huge.qcow2", Made("create -f qcow2 -o cluster_size=2M,size=1P"), false, &["size"]),
     ("luks.img", Bytes(MIB, &[(0, b"LUKS\xba\xbe\0\x01")]), false, &["encrypted"]),
     ("packed.img.gz", Bytes(MIB, &[(0, b"\x1f\x8b\x08\0")]), false, &["unusable"]),
-    ("corrupt.qcow2", Changed("plain.qcow2", &[(79, &[2])]), false, &["corrupt", "unusable"]),
+    ("corrupt.qcow2", Changed("plain.qcow2", &[(79, &[2])]), false, &["corrupt"]),
     ("misnamed.img", Changed("plain.qcow2", &[]), false, &["unusable"]),
     ("misnamed.qcow2", Changed("base.img", &[]), false, &["name", "unusable"]),
     ("misnamed.vmdk", Changed("plain.qcow2", &[]), false, &["name", "unusable"]),

@@ -1,6 +1,7 @@
 //! Converting a disk into a new image, or into a disk that is there.
 
 use super::digest::{self, CheckedFile, Digest, ExpectedFile};
+use super::lost::{Losses, Lost};
 use super::new_image::NewImage;
 use super::{Told, WholeDisk, check, stopped};
 use crate::Watch;
@@ -12,10 +13,12 @@ use blockyard_block::conversion::{
 use blockyard_block::specification::Format;
 use blockyard_block::{
     BlockMapWriter, Disk, Extent, ExtentKind, OpenedFile, Preallocation, Qcow2Disk, Qcow2Writer, ReplacementFile,
-    UnpackedDisk, VmdkStreamWriter, directory_of, flush, reads_as_zeros, shown, walk_extents, write_differences,
+    RequestError, UnpackedDisk, VmdkStreamWriter, directory_of, flush, reads_as_zeros, shown, walk_extents,
+    write_differences,
 };
 use sha2::{Digest as _, Sha256};
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,11 +35,20 @@ pub struct ConvertOptions {
     pub durable: bool,
     /// Say the digest of what was read of the source.
     pub digest: bool,
+    /// What cannot be read of the source becomes zeros; not over a backing file.
+    pub salvage: bool,
 }
 
 impl Default for ConvertOptions {
     fn default() -> Self {
-        Self { threads: None, zero_run_bytes: ZERO_RUN_BYTES_MIN.into(), compress: false, durable: true, digest: false }
+        Self {
+            threads: None,
+            zero_run_bytes: ZERO_RUN_BYTES_MIN.into(),
+            compress: false,
+            durable: true,
+            digest: false,
+            salvage: false,
+        }
     }
 }
 
@@ -158,6 +170,7 @@ impl Target {
         options: ConversionOptions,
         compress: bool,
         hears: Option<&Hearing<'_>>,
+        losses: Option<&(dyn Fn(Range<u64>, RequestError) + Sync)>,
         told: &ToldOfSource<'_>,
     ) -> Result<(), ConversionError> {
         let conversion = match &self.0 {
@@ -190,6 +203,11 @@ impl Target {
             Some(hears) => conversion.heard_by(hears),
             None => conversion,
         };
+        let conversion = match losses {
+            Some(lost) => conversion.salvaging(lost),
+            None => conversion,
+        };
+        let conversion = if told.is_of_stream() { conversion.of_stream() } else { conversion };
         conversion.run(|done_bytes| told.goes_on(done_bytes, conversion.data_bytes()))
     }
 
@@ -297,6 +315,11 @@ enum ToldOfSource<'a> {
 }
 
 impl ToldOfSource<'_> {
+    /// It is read once, from its beginning to its end.
+    fn is_of_stream(&self) -> bool {
+        matches!(self, Self::OfFile(..))
+    }
+
     /// As [`Told::goes_on`].
     fn goes_on(&self, done_bytes: u64, data_bytes: u64) -> bool {
         match self {
@@ -324,12 +347,14 @@ pub struct Conversion {
 }
 
 /// What became of a conversion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted {
     /// Bytes of the disk.
     pub length_bytes: u64,
     /// The digest of the source's contents, if it was wanted.
     pub digest: Option<Digest>,
+    /// What could not be read of the source, and is zeros.
+    pub lost: Lost,
 }
 
 /// Bitmaps of what was written, which a new qcow2 image gets of the one that is converted.
@@ -396,7 +421,7 @@ impl Conversion {
         let is_endless = self.source.is_endless();
         let told = Told { watch, length_bytes: self.length_bytes() };
         let Self { names: [from, to], source, target, options: convert, expected, bitmaps } = self;
-        let ConvertOptions { compress, durable, digest, .. } = convert;
+        let ConvertOptions { compress, durable, digest, salvage, .. } = convert;
         let checked = expected.map(|file| file.check(watch)).transpose()?;
         let told = match source.unpacked.as_slice() {
             [only] => ToldOfSource::OfFile(told, only),
@@ -405,7 +430,10 @@ impl Conversion {
         let hasher = Mutex::new(Sha256::new());
         let hash = |bytes: &[u8]| hasher.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
         let hears = if digest { Some(&hash as &Hearing<'_>) } else { None };
-        target.fill(&*source.disk, options, compress, hears, &told).map_err(|error| {
+        let losses = Losses::default();
+        let hear_lost = |range, reason| losses.hear(range, reason);
+        let lost = if salvage { Some(&hear_lost as &(dyn Fn(_, _) + Sync)) } else { None };
+        target.fill(&*source.disk, options, compress, hears, lost, &told).map_err(|error| {
             target.failed(match error {
                 ConversionError::Stopped => stopped(watch),
                 // It ends what reads as well.
@@ -427,7 +455,7 @@ impl Conversion {
         let digest = complete().map_err(|error| target.failed(check(watch).err().unwrap_or(error)))?;
         let length_bytes = source.capacity_bytes();
         target.finish(is_endless.then_some(length_bytes), durable, bitmaps.as_ref())?;
-        Ok(Converted { length_bytes, digest })
+        Ok(Converted { length_bytes, digest, lost: losses.end() })
     }
 }
 
@@ -437,7 +465,8 @@ fn reserve(file: &ReplacementFile, source: &dyn Disk) -> Result<bool> {
     const WORTH_A_CALL_BYTES: u64 = 1 << 20;
     let length_bytes = source.geometry().capacity_bytes;
     for extent in walk_extents(source, 0..length_bytes) {
-        let Extent { offset_bytes, length_bytes: extent_bytes, kind } = extent?;
+        // Whoever reads it says what is wrong, or goes on.
+        let Ok(Extent { offset_bytes, length_bytes: extent_bytes, kind }) = extent else { break };
         let is_worth_it = kind == ExtentKind::Data && extent_bytes >= WORTH_A_CALL_BYTES;
         if is_worth_it && file.preallocate(offset_bytes..offset_bytes + extent_bytes).is_err() {
             file.set_length(0)?;

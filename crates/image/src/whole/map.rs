@@ -15,6 +15,7 @@ use std::sync::Arc;
 pub struct Map {
     disk: MappedDisk,
     files: Vec<String>,
+    notes: Vec<String>,
 }
 
 enum MappedDisk {
@@ -36,7 +37,7 @@ pub struct MapEntry {
     pub is_present: bool,
     /// It reads as zeros.
     pub is_zero: bool,
-    /// It is data.
+    /// It is data, or has a place for them.
     pub has_data: bool,
     /// Which are compressed.
     pub is_compressed: bool,
@@ -55,7 +56,8 @@ impl Map {
         let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys);
         let disk = Qcow2Disk::open_to_map(image.file().try_clone()?, image.path(), &allowed)?;
         let files = disk.files().map(|path| path.display().to_string()).collect();
-        Ok(Self { disk: MappedDisk::Qcow2(disk), files })
+        let notes = disk.notes().to_vec();
+        Ok(Self { disk: MappedDisk::Qcow2(disk), files, notes })
     }
 
     /// Of an image in this format, with those that are behind it.
@@ -67,7 +69,8 @@ impl Map {
         let options = FileOptions { read_only: true, ..FileOptions::default() };
         let disk = BlockMapDisk::open_in(image.file().try_clone()?, image.path(), format, &options, &allowed)?;
         let files = disk.files().map(|path| path.display().to_string()).collect();
-        Ok(Self { disk: MappedDisk::BlockMap(disk), files })
+        let notes = disk.notes().to_vec();
+        Ok(Self { disk: MappedDisk::BlockMap(disk), files, notes })
     }
 
     /// Of a disk in an OVA.
@@ -78,12 +81,18 @@ impl Map {
         let options = FileOptions { read_only: true, ..FileOptions::default() };
         let disk = Ova::open(archive)?.open_disk(number, &options)?;
         let files = disk.files().map(|path| path.display().to_string()).collect();
-        Ok(Self { disk: MappedDisk::BlockMap(disk), files })
+        let notes = disk.notes().to_vec();
+        Ok(Self { disk: MappedDisk::BlockMap(disk), files, notes })
     }
 
     /// Of a disk that is one file, byte by byte, or in none.
     pub fn of_disk(disk: Arc<dyn Disk>, name: String) -> Self {
-        Self { disk: MappedDisk::Other(disk), files: vec![name] }
+        Self { disk: MappedDisk::Other(disk), files: vec![name], notes: Vec::new() }
+    }
+
+    /// What is worth saying of the image, each in a sentence.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The names of the files, by the entries' indices.
@@ -149,6 +158,9 @@ impl Map {
         Ok(match kind {
             Qcow2MappingKind::Data { offset_bytes } => {
                 MapEntry { has_data: true, offset_bytes: Some(offset_bytes), ..entry }
+            }
+            Qcow2MappingKind::Reserved { offset_bytes } => {
+                MapEntry { has_data: true, is_zero: true, offset_bytes: Some(offset_bytes), ..entry }
             }
             Qcow2MappingKind::Compressed => MapEntry { has_data: true, is_compressed: true, ..entry },
             Qcow2MappingKind::Zeros => MapEntry { is_zero: true, ..entry },

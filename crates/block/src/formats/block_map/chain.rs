@@ -313,7 +313,9 @@ impl<'a> Chain<'a> {
     fn add_base(&mut self, file: File, path: PathBuf, format: ChainFormat) -> Result<(), ImageError> {
         let disk: Arc<dyn Disk> = if format == ChainFormat::Qcow2 {
             self.files.change_family(&path)?;
-            Arc::new(Qcow2Disk::open_behind(file, &path, &self.options, self.allowed, self.files)?)
+            let disk = Qcow2Disk::open_behind(file, &path, &self.options, self.allowed, self.files)?;
+            self.notes.extend_from_slice(disk.notes());
+            Arc::new(disk)
         } else {
             self.files.add_image(&file, &path)?;
             FileDisk::lock(&file, &path, &self.options)?;

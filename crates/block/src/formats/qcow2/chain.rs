@@ -16,7 +16,7 @@ use super::snapshots;
 use crate::formats::chain_files::{ChainFiles, ChainFormat, Identity, identity};
 use crate::formats::luks::EncryptedDisk;
 use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, WritableFile, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word};
+use crate::{Disk, FileDisk, FileOptions, Geometry, Remedy, SEGMENTS_MAX, shell_word, shown};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub(super) struct Opened {
     pub(super) bitmaps: Option<KeptBitmaps>,
     /// An image of the chain whose key is not there, and what helps.
     locked: Option<(PathBuf, String)>,
+    /// What is worth saying though it is opened, each in a sentence.
+    pub(super) notes: Vec<String>,
 }
 
 impl Opened {
@@ -240,6 +242,7 @@ struct Chain<'a> {
     known: Option<(Identity, Arc<dyn Disk>)>,
     /// An image whose key is not there, and what helps.
     locked: Option<(PathBuf, String)>,
+    notes: Vec<String>,
 }
 
 impl<'a> Chain<'a> {
@@ -257,6 +260,7 @@ impl<'a> Chain<'a> {
             data_file: None,
             known: None,
             locked: None,
+            notes: Vec::new(),
         }
     }
 
@@ -264,9 +268,16 @@ impl<'a> Chain<'a> {
         self.files.add_image(&file, path)?;
         self.paths.push(path.to_owned());
         let mut header = parse_header(&file, path, Header::parse_to_read)?;
-        if !read_only && header.is_dirty() {
+        if !read_only && (header.is_dirty() || header.is_corrupt()) {
             FileDisk::lock(&file, path, &FileOptions { read_only, ..self.options })?;
             header = header_to_change(&file, path)?;
+        }
+        if header.is_corrupt() {
+            self.notes.push(format!(
+                "{} is marked corrupt: what can be read of it is, and may be wrong; {} repairs what can be",
+                shown(path),
+                Remedy::RepairImage
+            ));
         }
         if let Some(which) = self.snapshot.take() {
             let failed = |source| ImageError::System { action: "read the snapshots of", path: path.to_owned(), source };
@@ -392,6 +403,7 @@ impl<'a> Chain<'a> {
             let disk =
                 BlockMapDisk::open_behind(file, &backing_path, format, &options, self.allowed, &mut *self.files)?;
             let disk = Arc::new(disk);
+            self.notes.extend_from_slice(disk.notes());
             self.mapped_base = Some(Arc::clone(&disk));
             self.add_base(disk);
             return Ok(());
@@ -458,6 +470,6 @@ impl<'a> Chain<'a> {
             may_write_in_place: AtomicBool::new(unchecked.is_none() && dirty_bits.is_none()),
             dirty_bits,
         };
-        Ok(Opened { image, metadata, unchecked, bitmaps, locked: self.locked })
+        Ok(Opened { image, metadata, unchecked, bitmaps, locked: self.locked, notes: self.notes })
     }
 }

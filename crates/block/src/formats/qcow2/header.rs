@@ -132,7 +132,8 @@ impl Header {
         Self::parse_for(first, file_bytes, Purpose::Use)
     }
 
-    /// The same, of an image that is only read: where refcounts are behind, that is no matter.
+    /// The same, of an image that is only read: where refcounts are behind, that is no matter, and of what is damaged
+    /// that is read which can be.
     pub(super) fn parse_to_read(first: &[u8], file_bytes: u64) -> Result<Self, String> {
         Self::parse_for(first, file_bytes, Purpose::Read)
     }
@@ -169,8 +170,7 @@ impl Header {
         let (incompatible, autoclear) = (features(INCOMPATIBLE_AT as usize), features(AUTOCLEAR_AT as usize));
         check_features(match purpose {
             Purpose::Use => incompatible,
-            Purpose::Read => incompatible & !INCOMPATIBLE_DIRTY,
-            Purpose::Check => incompatible & !INCOMPATIBLE_MARKS,
+            Purpose::Read | Purpose::Check => incompatible & !INCOMPATIBLE_MARKS,
             Purpose::Look => 0,
         })?;
         let encryption = fields.u32_at(ENCRYPTION_AT as usize);
@@ -268,6 +268,11 @@ impl Header {
     /// Whether refcounts may be behind.
     pub(super) fn is_dirty(&self) -> bool {
         self.incompatible & INCOMPATIBLE_DIRTY != 0
+    }
+
+    /// Whether it says that it is damaged.
+    pub(super) fn is_corrupt(&self) -> bool {
+        self.incompatible & INCOMPATIBLE_CORRUPT != 0
     }
 
     /// Whether clusters have parts.

@@ -113,8 +113,10 @@ enum Found {
         cluster: CompressedCluster,
         skip_bytes: u64,
     },
-    /// Nothing that makes sense.
-    Invalid,
+    /// Nothing that makes sense, as an image of the chain says.
+    Invalid {
+        number: usize,
+    },
 }
 
 /// A slice of tables is not in memory.
@@ -158,7 +160,8 @@ impl Image {
                 }
                 loads += 1;
                 let tables = &self.tables[number];
-                let entries = tables.load(tables.slice_of(offset), patience, buffer)?;
+                let entries = tables.load(tables.slice_of(offset), patience, buffer);
+                let entries = entries.map_err(|error| self.naming(number, error))?;
                 self.l2_cache.put(SliceKey::new(number, tables.slice_of(offset)), entries);
                 Ok(own_in(tables, offset, tables.cut_to_slice(offset, length), entries))
             })?;
@@ -208,7 +211,10 @@ impl Image {
                     let found = contents.get(skip_bytes as usize..skip_bytes as usize + piece.len());
                     piece.copy_from_slice(found.ok_or_else(invalid)?);
                 }
-                Found::Invalid => return Err(invalid()),
+                Found::Invalid { number } => {
+                    let problem = format!("what its tables say of byte {offset} of the disk makes no sense");
+                    return Err(self.naming(number, io::Error::new(io::ErrorKind::InvalidData, problem)));
+                }
             }
             offset += piece.len() as u64;
             rest = later;
@@ -224,13 +230,18 @@ impl Image {
     ) -> io::Result<&'r [u8]> {
         let CompressedCluster { number, place } = cluster;
         let tables = self.tables.get(number).ok_or_else(invalid)?;
-        reader.decompressor.cluster(number, tables, place).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData if number > 0 => match self.paths.get(number) {
-                Some(path) => io::Error::new(error.kind(), format!("in {}, {error}", shown(path))),
-                None => error,
-            },
+        reader.decompressor.cluster(number, tables, place).map_err(|error| self.naming(number, error))
+    }
+
+    /// The same error, of damage, with the name of the image of the chain that has it; who opened the top one knows its
+    /// name.
+    fn naming(&self, number: usize, error: io::Error) -> io::Error {
+        match self.paths.get(number) {
+            Some(path) if number > 0 && error.kind() == io::ErrorKind::InvalidData => {
+                io::Error::new(error.kind(), format!("in {}, {error}", shown(path)))
+            }
             _ => error,
-        })
+        }
     }
 
     fn read_below(
@@ -291,7 +302,7 @@ impl Image {
                 Own::Compressed { compressed: place, skip_bytes } => {
                     Found::Compressed { cluster: CompressedCluster { number, place }, skip_bytes }
                 }
-                Own::Invalid => Found::Invalid,
+                Own::Invalid => Found::Invalid { number },
             };
             return Ok((found, length));
         }
@@ -404,9 +415,18 @@ impl Image {
     fn extent_below(&self, index: usize, offset: u64, start: u64, length_bytes: u64) -> io::Result<Extent> {
         let data = Extent { offset_bytes: start, length_bytes, kind: ExtentKind::Data };
         let Some(below) = self.below.get(index) else { return Ok(data) };
-        if below.file.is_some() {
-            // Its disk has no end, so it cannot tell the end of the file from a file cut short.
-            return Ok(data);
+        if let Some(file) = &below.file {
+            let block_bytes = u64::from(self.geometry.logical_block_bytes);
+            return Ok(match file.first_run(offset, length_bytes) {
+                // A cluster with a place and no storage yet: preallocated, or discarded where clusters stay.
+                (true, hole_bytes) if hole_bytes >= block_bytes => {
+                    let length_bytes = hole_bytes - hole_bytes % block_bytes;
+                    Extent { length_bytes, kind: ExtentKind::Zero, ..data }
+                }
+                (_, run_bytes) => {
+                    Extent { length_bytes: run_bytes.next_multiple_of(block_bytes).min(length_bytes), ..data }
+                }
+            });
         }
         let capacity_bytes = below.disk.geometry().capacity_bytes;
         let end = offset.saturating_add(length_bytes).min(capacity_bytes);

@@ -25,6 +25,11 @@ pub enum Qcow2MappingKind {
         /// Where in the file.
         offset_bytes: u64,
     },
+    /// Zeros where there would be data, as there is a hole in that file.
+    Reserved {
+        /// Where in the file.
+        offset_bytes: u64,
+    },
     /// Data that are compressed.
     Compressed,
     /// Zeros, said by an image.
@@ -52,7 +57,17 @@ pub(super) fn map(image: &Image, range: Range<u64>) -> io::Result<(Qcow2Mapping,
         length_bytes = own_bytes;
         let kind = match own {
             Own::Nothing => continue,
-            Own::Data { offset_bytes, .. } => Qcow2MappingKind::Data { offset_bytes },
+            Own::Data { offset_bytes, .. } => {
+                let file = image.below.get(tables.data_index).and_then(|below| below.file.as_ref());
+                let file = file.filter(|_| tables.file().is_far_from_full(tables.layout.cluster_bytes()));
+                let (is_hole, run_bytes) =
+                    file.map_or((false, length_bytes), |file| file.first_run(offset_bytes, length_bytes));
+                length_bytes = run_bytes;
+                match is_hole {
+                    true => Qcow2MappingKind::Reserved { offset_bytes },
+                    false => Qcow2MappingKind::Data { offset_bytes },
+                }
+            }
             Own::Zeros => Qcow2MappingKind::Zeros,
             Own::Compressed { .. } | Own::Invalid => Qcow2MappingKind::Compressed,
         };

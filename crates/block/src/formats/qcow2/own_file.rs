@@ -26,7 +26,9 @@ pub(super) fn writable(file: &File) -> io::Result<WritableFile> {
 /// The header of an image that is about to be changed, and is locked. What is marked dirty is repaired first, as the
 /// format wants it: its refcounts may be behind.
 pub(super) fn header_to_change(file: &File, path: &Path) -> Result<Header, ImageError> {
-    if !parse_header(file, path, Header::parse_to_read)?.is_dirty() {
+    let header = parse_header(file, path, Header::parse_to_read)?;
+    // What says that it is damaged is refused.
+    if header.is_corrupt() || !header.is_dirty() {
         return read_header(file, path);
     }
     let failed = |source| ImageError::System { action: "repair", path: path.to_owned(), source };

@@ -192,6 +192,8 @@ struct Working<'a> {
     awaiting: Vec<Range<u64>>,
     /// Why some could not be freed, and are leaked.
     leaked: Option<io::Error>,
+    /// It was said why something cannot be read, of which whoever reads hears no more than that it cannot.
+    has_told: bool,
 }
 
 impl<'a> Working<'a> {
@@ -214,6 +216,7 @@ impl<'a> Working<'a> {
             gone: Vec::new(),
             awaiting: Vec::new(),
             leaked: None,
+            has_told: false,
         }
     }
 
@@ -263,13 +266,16 @@ impl<'a> Working<'a> {
 
     /// Takes the look-ups out of a batch and does them, those that need no disk first.
     fn look_up(&mut self, batch: &mut Vec<Job>) {
-        let (image, slice) = (self.image, &mut self.slice);
+        let (image, slice, has_told) = (self.image, &mut self.slice, &mut self.has_told);
         let mut done = |job: &Job, patience| {
             let Task::LookUp { range } = &job.task else { return false };
             match image.look_up(range.clone(), patience, slice) {
                 Ok(()) => job.returns.resume(job.slot),
                 Err(error) if patience == Patience::None && error.kind() == io::ErrorKind::WouldBlock => return false,
-                Err(error) => job.returns.post(job.slot, Err(errno_of(&error))),
+                Err(error) => {
+                    tell_of_damage(image, has_told, &error);
+                    job.returns.post(job.slot, Err(errno_of(&error)));
+                }
             }
             true
         };
@@ -402,7 +408,10 @@ impl<'a> Working<'a> {
         for piece in pieces(segments) {
             let slice = memory.slice(piece).ok_or(RequestError::BadSegment)?;
             let buffer = buffer_of(&mut self.buffer, slice.len());
-            self.image.read(0, offset, buffer, &mut self.reader).map_err(|error| errno_of(&error))?;
+            self.image.read(0, offset, buffer, &mut self.reader).map_err(|error| {
+                tell_of_damage(self.image, &mut self.has_told, &error);
+                errno_of(&error)
+            })?;
             slice.copy_from(buffer);
             offset += slice.len() as u64;
         }
@@ -448,6 +457,13 @@ impl<'a> Working<'a> {
                 // Often nobody is on the way, and then there is nothing to wait for.
             }
         }
+    }
+}
+
+/// Says once what is damaged, where something is.
+fn tell_of_damage(image: &Image, has_told: &mut bool, error: &io::Error) {
+    if error.kind() == io::ErrorKind::InvalidData && !std::mem::replace(has_told, true) {
+        image.paths.first().inspect(|path| tell_of_trouble(path, ImageTrouble::Unreadable, error));
     }
 }
 

@@ -19,6 +19,7 @@ use blockyard_command_line::usage_error::UsageError;
 use blockyard_confinement::raise_descriptor_limit;
 use blockyard_image::whole::convert::{Conversion, ConvertOptions, Converted, CopiedBitmaps, Target};
 use blockyard_image::whole::digest::{Digest, ExpectedFile};
+use blockyard_image::whole::lost::{Lost, LostRange};
 use blockyard_image::whole::{NewImage, WholeDisk};
 use blockyard_image::{Progress, Watch};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
@@ -83,6 +84,9 @@ pub struct ConvertArgs {
     /// Runs of zeros that are looked for in data, at least so long; 0: none, and all of a new image gets storage.
     #[arg(short = 'S', value_name = "SIZE", default_value = "4K", value_parser = size::parse)]
     sparse: u64,
+    /// Go on where SRC cannot be read: what is lost is said by its offset, and becomes zeros.
+    #[arg(long, conflicts_with_all = ["backing", "bitmaps"])]
+    salvage: bool,
     /// Threads [default: a CPU each, at most 4 without -c].
     #[arg(short = 'm', value_name = "N", value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX as i64))]
     threads: Option<u16>,
@@ -147,6 +151,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         raise_descriptor_limit();
     }
     let mut opened = sources.iter().map(|from| Ok(open_disk(from, &access)?)).collect::<Result<Vec<_>>>()?;
+    args.check_salvage(&sources, &opened)?;
     let bitmaps = args.copied_bitmaps(&sources, &to, &opened)?;
     let source = match opened.pop() {
         Some(only) if opened.is_empty() => only.into(),
@@ -162,6 +167,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         compress: args.compress,
         durable: args.cache == Cache::Writeback,
         digest: args.digest,
+        salvage: args.salvage,
     };
     let from = source_names.join(" + ");
     let mut conversion = Conversion::new([&from, target_name], source, target, options).with_bitmaps(bitmaps);
@@ -170,7 +176,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     }
     let disks: Vec<_> = sources.iter().chain([&to]).collect();
     shut_in(&disks, conversion.replaces_in(), conversion.threads())?;
-    let Converted { length_bytes, digest } = conversion.run(&watch)?;
+    let Converted { length_bytes, digest, lost } = conversion.run(&watch)?;
     drop(watch);
     if args.quiet {
         return digest.map_or(Ok(()), |digest| print(&digest.to_string()));
@@ -178,6 +184,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     if let (Some(format), Some(path)) = (args.output_format, to.replaced_file(args.no_create)?) {
         named_image::tell_of_name(path, format);
     }
+    tell_of_lost(&from, &lost);
     let seconds = started.elapsed().as_secs_f64();
     print(&format!("{from} -> {target_name}: {} in {seconds:.2} s", size::human(length_bytes)))?;
     digest.map_or(Ok(()), |digest| print(&format!("SHA-256 of the contents: {digest}")))
@@ -211,6 +218,18 @@ impl ConvertArgs {
             Ok(from)
         };
         names.iter().map(source).collect()
+    }
+
+    /// Whether each can be salvaged: what is at hand, and can be read at any place, and again.
+    fn check_salvage(&self, sources: &[DiskSpecification], opened: &[OpenDisk]) -> Result<()> {
+        let is_stream =
+            |(from, opened): &(&DiskSpecification, &OpenDisk)| from.kind() != Kind::File || opened.unpacked.is_some();
+        match sources.iter().zip(opened).find(is_stream).filter(|_| self.salvage) {
+            Some((source, _)) => bail!(UsageError(format!(
+                "--salvage is for images and files that are not compressed, and {source} is none: leave it out"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// The file of the one source, if somebody says what it holds.
@@ -333,5 +352,20 @@ impl ConvertArgs {
         }
         let disk = open_disk(named, &disk::to_write(&self.allow_dir).streaming())?;
         Ok(Target::in_place(&named.to_string(), disk.into(), source, self.target_is_zero)?)
+    }
+}
+
+/// Lines about what was lost, at most; all of it is counted.
+const LOST_LINES_MAX: usize = 1000;
+
+/// Says what of a disk became zeros.
+fn tell_of_lost(name: &str, lost: &Lost) {
+    for LostRange { offset_bytes, length_bytes, reason } in lost.ranges.iter().take(LOST_LINES_MAX) {
+        say(&format!(
+            "warning: {name}: {length_bytes} bytes at offset {offset_bytes} cannot be read, and are zeros now: {reason}"
+        ));
+    }
+    if lost.ranges.len() > 1 {
+        say(&format!("warning: {name}: {} bytes are lost in all", lost.bytes));
     }
 }

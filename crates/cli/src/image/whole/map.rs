@@ -57,6 +57,7 @@ pub fn run(args: &MapArgs) -> Result<()> {
             Map::of_disk(open_disk(&named, &OpenOptions { file: file.as_ref(), ..access })?.disk, name)
         }
     };
+    map.notes().iter().for_each(|note| disk::say_note(note));
     shut_in(&[&named], Vec::new(), 1)?;
     let end = args.start_offset.saturating_add(args.max_length.unwrap_or(u64::MAX));
     let mut output = BufWriter::new(io::stdout().lock());
@@ -88,7 +89,7 @@ impl<W: Write> Printer<'_, W> {
         if self.is_json {
             return Ok(self.json(entry).map_err(OutputError)?);
         }
-        if !entry.has_data {
+        if !entry.has_data || entry.is_zero {
             return Ok(());
         }
         let Some(offset) = entry.offset_bytes else {

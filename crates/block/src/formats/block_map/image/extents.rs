@@ -72,7 +72,12 @@ impl Image {
             let layer = match piece.storage {
                 Storage::Mapped { layer } => layer,
                 Storage::Flat { index, offset_bytes } => {
-                    return self.map_flat(depth, index, offset_bytes + at, length_bytes);
+                    let (mapping, file) = self.map_flat(depth, index, offset_bytes + at, length_bytes)?;
+                    let kind = match mapping.kind {
+                        Qcow2MappingKind::Hole { offset_bytes } => Qcow2MappingKind::Reserved { offset_bytes },
+                        kind => kind,
+                    };
+                    return Ok((Qcow2Mapping { kind, ..mapping }, file));
                 }
                 Storage::Zeros => {
                     return Ok((Qcow2Mapping { length_bytes, depth, kind: Qcow2MappingKind::Zeros }, None));

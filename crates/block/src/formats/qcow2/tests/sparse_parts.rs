@@ -32,7 +32,7 @@ fn data_of(disk: &Qcow2Disk) -> Vec<Range<u64>> {
     while at < DISK_BYTES {
         let (mapping, _) = disk.map(at..DISK_BYTES).unwrap();
         let end = at + mapping.length_bytes;
-        if matches!(mapping.kind, Qcow2MappingKind::Data { .. }) {
+        if matches!(mapping.kind, Qcow2MappingKind::Data { .. } | Qcow2MappingKind::Reserved { .. }) {
             match runs.last_mut() {
                 Some(last) if last.end == at => last.end = end,
                 _ => runs.push(at..end),

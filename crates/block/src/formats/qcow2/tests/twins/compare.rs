@@ -149,7 +149,8 @@ fn same_maps(twins: &Twins, ours: &Ours, theirs: &Theirs, held: &[u8]) -> Result
     let mut at = 0;
     while at < twins.size {
         let (mapping, _) = disk.map(at..twins.size).map_err(|error| error.to_string())?;
-        if matches!(mapping.kind, Qcow2MappingKind::Data { .. } | Qcow2MappingKind::Compressed) {
+        use Qcow2MappingKind::{Compressed, Data, Reserved};
+        if matches!(mapping.kind, Data { .. } | Reserved { .. } | Compressed) {
             of_ours.push((at..at + mapping.length_bytes, mapping.depth as u64));
         }
         at += mapping.length_bytes;
