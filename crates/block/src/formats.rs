@@ -23,6 +23,7 @@ mod image_chain;
 mod inbox;
 mod inflate;
 mod l2_cache;
+mod local_name;
 mod luks;
 mod ova;
 mod pending_check;
@@ -52,6 +53,7 @@ pub use error::ImageError;
 pub use file_format::FileFormat;
 pub(crate) use fold::fold;
 pub use image_chain::{ChainImage, image_chain};
+pub use local_name::LocalName;
 pub use luks::{
     ChainKeys, KeyFile, KeyFileError, LineEnd, LuksDisk, LuksHeader, LuksOptions, LuksSlot, LuksSlotChange, NewLuks,
     SecretBytes, read_key_file,

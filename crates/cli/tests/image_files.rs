@@ -22,6 +22,8 @@ mod encryption;
 mod info;
 #[path = "image_files/kills.rs"]
 mod kills;
+#[path = "image_files/local_names.rs"]
+mod local_names;
 #[path = "image_files/names.rs"]
 mod names;
 #[path = "image_files/other_formats.rs"]

@@ -1,6 +1,6 @@
 //! The gate through which every reference out of an image is opened.
 
-use super::{ChainKeys, FoundJournal, ImageError, KeyFile};
+use super::{ChainKeys, FoundJournal, ImageError, KeyFile, LocalName};
 use crate::{FileDisk, FileDiskError, FileIdentity, FileOptions, OpenedFile};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::collections::BTreeMap;
@@ -84,10 +84,8 @@ impl AllowedDirectories {
     /// that lies elsewhere.
     pub(super) fn find(&self, image: &Path, name: &str) -> Result<FoundFile, ImageError> {
         let unusable = |problem: String| ImageError::Unusable { path: image.to_owned(), problem };
-        if let Some(protocol) = protocol(name) {
-            let problem = format!("refers to {name:?}: of what has a protocol (`{protocol}:`), nothing is supported");
-            return Err(unusable(problem));
-        }
+        let local = LocalName::of(name).map_err(|problem| unusable(format!("refers to {name:?}: {problem}")))?;
+        let name = local.path.as_str();
         if name.is_empty() || name.contains('\0') {
             return Err(unusable(format!("refers to a file by an impossible name, {name:?}")));
         }
@@ -269,9 +267,23 @@ mod tests {
     #[test]
     fn protocols_are_no_files() {
         let (_root, path, allowed) = tree();
-        for name in ["json:{\"driver\":\"file\"}", "nbd://host/disk", "fat:rw:/etc", "file:base"] {
+        for (name, wanted) in [
+            ("json:{\"driver\":\"file\"}", "names no file"),
+            ("nbd://host/disk", "has a protocol"),
+            ("fat:rw:/etc", "has a protocol"),
+            ("file:base", "an absolute path"),
+        ] {
             let error = allowed.open(&path.join("images/top"), name, false).unwrap_err().to_string();
-            assert!(error.contains("has a protocol"), "{error}");
+            assert!(error.contains(wanted), "{error}");
+        }
+        let base = path.join("bases/base").display().to_string();
+        for (name, opens) in [
+            (format!("file:{base}"), true),
+            (format!("json:{{\"file\":{{\"driver\":\"file\",\"filename\":\"{base}\"}}}}"), true),
+            (format!("file:{}", path.join("secret").display()), false),
+            (format!("json:{{\"file.filename\":\"{}\"}}", path.join("secret").display()), false),
+        ] {
+            assert_eq!(allowed.open(&path.join("images/top"), &name, false).is_ok(), opens, "{name}");
         }
         assert_eq!(protocol("./a:b"), None);
     }

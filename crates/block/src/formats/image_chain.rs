@@ -2,11 +2,11 @@
 
 use super::block_map::open_behind_block_map;
 use super::chain_files::{ChainFiles, ChainFormat};
-use super::{AllowedDirectories, BlockMapFormat, BlockMapInfo, ImageError, LuksHeader, Qcow2Info, VmdkInfo};
+use super::{AllowedDirectories, BlockMapFormat, BlockMapInfo, ImageError, LocalName, LuksHeader, Qcow2Info, VmdkInfo};
 use crate::OpenedFile;
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// An image of a chain.
@@ -57,8 +57,13 @@ pub(super) fn chain_of(
         next = match (format, &image.qcow2) {
             (_, Some(Qcow2Info { backing_name: Some(name), backing_format, .. })) => {
                 let (file, path) = allowed.open(&path, name, false)?;
+                let named = LocalName::of(name).ok().and_then(|local| local.format);
                 // What is no format here is refused by who opens the image.
-                let format = backing_format.as_deref().and_then(ChainFormat::of_word).unwrap_or(ChainFormat::Raw);
+                let format = backing_format
+                    .as_deref()
+                    .or(named.as_deref())
+                    .and_then(ChainFormat::of_word)
+                    .unwrap_or(ChainFormat::Raw);
                 Some((file, path, format))
             }
             (ChainFormat::BlockMap(format), _) => open_behind_block_map(&file, &path, format, allowed)?,
@@ -86,7 +91,7 @@ impl ChainImage {
         image.size_bytes = match format {
             ChainFormat::Raw => length_bytes,
             ChainFormat::Luks => {
-                let header = luks_header(file).map_err(failed)?;
+                let header = LuksHeader::of_file(file).map_err(failed)?;
                 let problem = || ImageError::Unusable { path: path.to_owned(), problem: "is no LUKS 1 volume".into() };
                 length_bytes.saturating_sub(header.ok_or_else(problem)?.payload_offset_bytes)
             }
@@ -96,14 +101,5 @@ impl ChainImage {
             ChainFormat::BlockMap(format) => image.block_map.insert(BlockMapInfo::of(&opened, format)?).size_bytes,
         };
         Ok(image)
-    }
-}
-
-fn luks_header(file: &File) -> io::Result<Option<LuksHeader>> {
-    let mut bytes = [0; super::luks::HEADER_BYTES];
-    match file.read_exact_at(&mut bytes, 0) {
-        Ok(()) => Ok(LuksHeader::parse(&bytes)),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(error),
     }
 }

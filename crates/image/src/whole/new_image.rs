@@ -6,8 +6,8 @@ use crate::error::{Context, Error, Result};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
     AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, ChainKeys, Disk, Engine, FileDisk,
-    FileOptions, KeyFile, LuksDisk, NewLuks, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk,
-    Qcow2Features, ReplacementFile, VmdkCreateOptions, VmdkStreamWriter, directory_of, shown,
+    FileOptions, KeyFile, LocalName, LuksDisk, NewLuks, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile,
+    Qcow2Disk, Qcow2Features, ReplacementFile, VmdkCreateOptions, VmdkStreamWriter, directory_of, shown,
 };
 use std::fs::File;
 use std::ops::Range;
@@ -170,11 +170,7 @@ impl NewImage {
 
     /// A writer of one.
     pub(super) fn vmdk_stream_writer(&self, file: &ReplacementFile) -> Result<VmdkStreamWriter> {
-        if self.preallocation != Preallocation::Off {
-            return Err(Error::usage(
-                "a compressed VMDK has no preallocation: its grains have their places as they come",
-            ));
-        }
+        check_stream(self.preallocation)?;
         let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
         Ok(VmdkStreamWriter::new(handle, &self.path, self.size_bytes, self.vmdk)?)
     }
@@ -249,6 +245,17 @@ impl NewImage {
     }
 }
 
+/// Whether a compressed VMDK can be allocated so.
+///
+/// # Errors
+/// When it cannot.
+pub(super) fn check_stream(preallocation: Preallocation) -> Result<()> {
+    match preallocation {
+        Preallocation::Off => Ok(()),
+        _ => Err(Error::usage("a compressed VMDK has no preallocation: its grains have their places as they come")),
+    }
+}
+
 /// Why there is no new image in a format that is only read.
 pub(super) fn not_made(format: Format) -> Error {
     let made: Vec<_> = Format::ALL.into_iter().filter(|format| format.is_made()).map(Format::word).collect();
@@ -274,7 +281,13 @@ pub(super) fn write_zeros(file: &File, range: Range<u64>, watch: &dyn Watch) -> 
 /// # Errors
 /// When there is no such format.
 pub fn behind(image: &Path, backing: &Qcow2Backing) -> Result<DiskSpecification, SpecificationError> {
-    DiskSpecification::of_file(named_from(image, &backing.name)).with_format_named(&backing.format)
+    DiskSpecification::of_file(backing_path(image, &backing.name)).with_format_named(&backing.format)
+}
+
+/// Where the name of a backing file leads to; one that names no file as it is, which is then not found.
+pub fn backing_path(image: &Path, name: &str) -> PathBuf {
+    let local = LocalName::of(name).map_or_else(|_| name.to_owned(), |local| local.path);
+    named_from(image, &local)
 }
 
 /// Where a name in an image leads to: from the directory of the image's own name, as QEMU has it.

@@ -1,6 +1,6 @@
 //! Putting another backing file behind an image.
 
-use super::{Told, named_from};
+use super::{Told, backing_path};
 use crate::Watch;
 use crate::error::{Context, Result, refuse};
 use blockyard_block::{
@@ -37,7 +37,7 @@ impl Rebase {
     /// # Errors
     /// When it is.
     pub fn refuse_itself(&self, backing: &Qcow2Backing) -> Result<()> {
-        if same_file(&self.path, &named_from(&self.path, &backing.name)).unwrap_or(false) {
+        if same_file(&self.path, &backing_path(&self.path, &backing.name)).unwrap_or(false) {
             refuse!("{} cannot be behind itself", self.name);
         }
         Ok(())

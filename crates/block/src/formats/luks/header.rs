@@ -4,7 +4,10 @@ use super::cipher::Mode;
 use super::hash::Hash;
 use super::stripes::STRIPES;
 use crate::printable;
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 pub(in crate::formats) const HEADER_BYTES: usize = 592;
 pub(super) const SLOTS: usize = 8;
@@ -77,6 +80,19 @@ impl Scheme {
 }
 
 impl LuksHeader {
+    /// Of a file's beginning. `None`: it is none of LUKS 1.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn of_file(file: &File) -> io::Result<Option<Self>> {
+        let mut bytes = [0; HEADER_BYTES];
+        match file.read_exact_at(&mut bytes, 0) {
+            Ok(()) => Ok(Self::parse(&bytes)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Of a header's first bytes. `None`: it is none of LUKS 1.
     pub(in crate::formats) fn parse(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         let is_one = bytes.starts_with(MAGIC) && bytes[6..8] == VERSION.to_be_bytes();

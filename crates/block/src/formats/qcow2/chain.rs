@@ -374,7 +374,8 @@ impl<'a> Chain<'a> {
     fn open_backing(&mut self, path: &Path, header: &Header) -> Result<(), ImageError> {
         let Some(backing) = &header.backing else { return Ok(()) };
         let name = &backing.name;
-        let Some(format) = &backing.format else {
+        let said = backing.said_format().map_err(|problem| unusable(path, problem))?;
+        let Some(format) = &said else {
             return Err(unusable(
                 path,
                 format!(

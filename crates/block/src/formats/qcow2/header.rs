@@ -4,6 +4,7 @@
 use super::encryption;
 use super::entries::Layout;
 use crate::Remedy;
+use crate::formats::LocalName;
 use std::io;
 use std::ops::Range;
 
@@ -123,6 +124,22 @@ pub(super) struct BitmapDirectory {
 pub(super) struct Reference {
     pub(super) name: String,
     pub(super) format: Option<String>,
+}
+
+impl Reference {
+    /// The word of the format that it is in: what a name says of it goes for where the header says nothing.
+    ///
+    /// # Errors
+    /// When nothing does, or the two contradict each other; the sentence goes on after the image's path.
+    pub(super) fn said_format(&self) -> Result<Option<String>, String> {
+        let named = LocalName::of(&self.name).ok().and_then(|local| local.format);
+        match (&self.format, named) {
+            (Some(said), Some(named)) if *said != named => {
+                Err(format!("says that its backing file {:?} is {said}, and by that name it is {named}", self.name))
+            }
+            (said, named) => Ok(said.clone().or(named)),
+        }
+    }
 }
 
 impl Header {

@@ -1,17 +1,17 @@
 //! What is to be behind an image.
 
-use anyhow::{Context, Result};
-use blockyard_block::{Disk, KeyFile, Qcow2Backing, directory_of};
+use anyhow::{Context, Result, bail};
+use blockyard_block::{Disk, KeyFile, LocalName, Qcow2Backing, directory_of};
 use blockyard_command_line::disk;
-use blockyard_command_line::usage_error::UsageLines;
-use blockyard_image::whole::{self, named_from};
+use blockyard_command_line::usage_error::{UsageError, UsageLines};
+use blockyard_image::whole::{self, backing_path};
 use blockyard_session::open::open_disk;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// These directories, and the one that the backing file of an image at `image` is in: who names it allows it.
 pub fn allowed(image: &Path, backing: Option<&Qcow2Backing>, allow_dirs: &[PathBuf]) -> Vec<PathBuf> {
-    let own = backing.map(|backing| directory_of(&named_from(image, &backing.name)).to_owned());
+    let own = backing.map(|backing| directory_of(&backing_path(image, &backing.name)).to_owned());
     allow_dirs.iter().cloned().chain(own).collect()
 }
 
@@ -26,6 +26,16 @@ pub fn open(
     allow_dirs: &[PathBuf],
     key_file: Option<&Path>,
 ) -> Result<Arc<dyn Disk>> {
+    check_name(backing)?;
     let named = whole::behind(image, backing).map_err(UsageLines::from)?.with_key_file(key_file.map(KeyFile::new));
     Ok(open_disk(&named, &disk::to_read(allow_dirs).streaming()).context("cannot open the backing file")?.disk)
+}
+
+/// Whether the name says a plain file, and no other format.
+fn check_name(Qcow2Backing { name, format }: &Qcow2Backing) -> Result<()> {
+    let local = LocalName::of(name).map_err(|problem| UsageError(format!("{name}: {problem}")))?;
+    match local.format.filter(|said| said != format) {
+        Some(said) => bail!(UsageError(format!("{name} says that it is {said}, and not {format}: say -F {said}"))),
+        None => Ok(()),
+    }
 }

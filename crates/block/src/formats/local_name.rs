@@ -1,0 +1,131 @@
+//! Names of plain files in QEMU's other ways of writing them: `file:` before an absolute path, and `json:` before an
+//! object that says which drivers open it. libvirt and others name backing files so.
+
+use super::allowed_directories::protocol;
+use serde_json::{Map, Value};
+
+/// A file, as a name means it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalName {
+    /// Its path.
+    pub path: String,
+    /// The word of its format, where the name says one.
+    pub format: Option<String>,
+}
+
+impl LocalName {
+    /// What a name means that is for QEMU.
+    ///
+    /// # Errors
+    /// When it names no plain file; the sentence goes on after that somebody refers to it.
+    pub fn of(name: &str) -> Result<Self, String> {
+        match protocol(name) {
+            None => Ok(Self { path: name.to_owned(), format: None }),
+            Some("file") => Ok(Self { path: absolute(name.trim_start_matches("file:"))?, format: None }),
+            Some("json") => of_json(name.trim_start_matches("json:")),
+            Some(protocol) => {
+                Err(format!("of what has a protocol (`{protocol}:`), only file: and json: are supported"))
+            }
+        }
+    }
+}
+
+/// Of what such a name says that is not absolute, QEMU thinks in the directory in which it is started.
+fn absolute(path: &str) -> Result<String, String> {
+    match path.starts_with('/') {
+        true => Ok(path.to_owned()),
+        false => Err("what it means depends on where QEMU is started: name it by an absolute path".to_owned()),
+    }
+}
+
+fn of_json(text: &str) -> Result<LocalName, String> {
+    let known = "only {\"driver\":FORMAT,\"file\":{\"driver\":\"file\",\"filename\":PATH}} is supported";
+    let Ok(Value::Object(all)) = serde_json::from_str(text) else {
+        return Err(format!("it is no JSON object: {known}"));
+    };
+    let mut said = Said::default();
+    take(&mut said, "", &all).map_err(|key| format!("of {key:?} nothing is known, or not twice: {known}"))?;
+    if let Some(driver) = said.driver.filter(|driver| *driver != "file") {
+        return Err(format!("the driver {driver:?} is none of plain files: {known}"));
+    }
+    let path = said.path.ok_or_else(|| format!("it names no file: {known}"))?;
+    Ok(LocalName { path: absolute(path)?, format: said.format.map(str::to_owned) })
+}
+
+/// What is said, each once: by objects in objects, or by their keys with dots between.
+#[derive(Default)]
+struct Said<'a> {
+    format: Option<&'a str>,
+    driver: Option<&'a str>,
+    path: Option<&'a str>,
+}
+
+/// Fails with a key that is not known, or there twice.
+fn take<'a>(said: &mut Said<'a>, before: &str, object: &'a Map<String, Value>) -> Result<(), String> {
+    for (key, value) in object {
+        let key = format!("{before}{key}");
+        let (place, text) = match (key.as_str(), value) {
+            ("file", Value::Object(file)) => {
+                take(said, "file.", file)?;
+                continue;
+            }
+            ("driver", Value::String(text)) => (&mut said.format, text),
+            ("file.driver", Value::String(text)) => (&mut said.driver, text),
+            ("file.filename", Value::String(text)) => (&mut said.path, text),
+            _ => return Err(key),
+        };
+        if place.replace(text).is_some() {
+            return Err(key);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_files_are_found_in_whatever_way_they_are_named() {
+        let local =
+            |path: &str, format: Option<&str>| LocalName { path: path.to_owned(), format: format.map(str::to_owned) };
+        for (name, wanted) in [
+            ("a", local("a", None)),
+            ("./a:b", local("./a:b", None)),
+            ("file:/a b", local("/a b", None)),
+            (r#"json:{"driver":"qcow2","file":{"driver":"file","filename":"/a"}}"#, local("/a", Some("qcow2"))),
+            (r#"json:{"file.driver":"file", "driver":"raw", "file.filename":"/a"}"#, local("/a", Some("raw"))),
+            (r#"json:{"file":{"filename":"/\u00e4,"}}"#, local("/ä,", None)),
+        ] {
+            assert_eq!(LocalName::of(name), Ok(wanted), "{name}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_refused_with_a_reason() {
+        for (name, wanted) in [
+            ("nbd://host/x", "(`nbd:`)"),
+            ("file:a", "absolute"),
+            ("file:", "absolute"),
+            ("json:", "no JSON object"),
+            ("json:[]", "no JSON object"),
+            ("json:{}", "names no file"),
+            (r#"json:{"driver":"qcow2"}"#, "names no file"),
+            (r#"json:{"file":{"filename":"a"}}"#, "absolute"),
+            (r#"json:{"file":{"filename":"file:/a"}}"#, "absolute"),
+            (r#"json:{"file":"node"}"#, "\"file\""),
+            (r#"json:{"driver":"file","filename":"/a"}"#, "\"filename\""),
+            (r#"json:{"file":{"driver":"nbd","filename":"/a"}}"#, "the driver \"nbd\""),
+            (r#"json:{"file":{"driver":"host_device","filename":"/dev/sda"}}"#, "the driver \"host_device\""),
+            (r#"json:{"file":{"filename":"/a"},"file.filename":"/b"}"#, "\"file.filename\""),
+            (r#"json:{"file":{"filename":"/a","aio":"native"}}"#, "\"file.aio\""),
+            (r#"json:{"file":{"file":{"filename":"/a"}}}"#, "\"file.file\""),
+            (r#"json:{"driver":1,"file":{"filename":"/a"}}"#, "\"driver\""),
+        ] {
+            let refused = LocalName::of(name).unwrap_err();
+            assert!(refused.contains(wanted), "{name}: {refused}");
+        }
+        let deep = format!("json:{}", "{\"file\":".repeat(200));
+        assert!(LocalName::of(&deep).is_err());
+    }
+}
