@@ -16,11 +16,15 @@ const UNITS: [(&str, &str, &str); 6] = [
 
 /// Reads a number of bytes with an optional unit: `512`, `64K`, `8M`, `1.5G`, `1T`, `1P` and `1E` count in steps of
 /// 1024, as do `KiB` and so on; `KB`, `MB` and so on count in steps of 1000. Upper and lower case are the same. What is
-/// less than a byte is dropped.
+/// less than a byte is dropped. `0x` begins a hexadecimal number of bytes.
 ///
 /// # Errors
 /// A sentence on what a size looks like.
 pub fn parse(text: &str) -> Result<u64, String> {
+    if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        let digits = Some(digits).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        return digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or_else(|| not_a_size(text));
+    }
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit_bytes = unit_bytes(&text[digits.len()..]).ok_or_else(|| not_a_size(text))?;
     let (whole, fraction) = match digits.split_once('.') {
@@ -112,6 +116,14 @@ mod tests {
         assert_eq!(sizes[6..], [1500, 1_000_000_000_000_000_000, 7]);
         let message = parse("10GX").unwrap_err();
         assert!(message.contains("10GB (of 1000)"), "{message}");
+    }
+
+    #[test]
+    fn hexadecimal_numbers_are_bytes() {
+        assert_eq!(["0x10000", "0XfF", "0x1E"].map(|text| parse(text).unwrap()), [65536, 255, 30]);
+        for text in ["0x", "0x+1", "0x1K", "0x10000000000000000", "x1"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
     }
 
     #[test]

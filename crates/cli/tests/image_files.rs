@@ -32,6 +32,8 @@ mod other_formats;
 mod ova;
 #[path = "image_files/packed.rs"]
 mod packed;
+#[path = "image_files/qemu_flags.rs"]
+mod qemu_flags;
 #[path = "image_files/safety.rs"]
 mod safety;
 #[path = "image_files/second_opinions.rs"]
@@ -298,7 +300,28 @@ fn maps_and_measures_are_qemu_imgs() {
         }
     }
     image(&yard, ["measure", "--size", "16E", "-O", "qcow2"]).failed(2, &["16E"]);
-    image(&yard, ["measure", "--size", "18446744073709551615", "-O", "qcow2"]).failed(1, &["no file"]);
+    // What cannot be made is not measured, and for the same reason.
+    for (size, options) in [
+        ("18446744073709551615", "size=1"),
+        ("1G", "cluster_size=5000"),
+        ("1G", "extended_l2=on,compat=0.10"),
+        ("1G", "extended_l2=on,cluster_size=4K"),
+        ("1G", "refcount_bits=64,compat=0.10"),
+        ("8E", "cluster_size=64K"),
+        ("1E", "cluster_size=512"),
+    ] {
+        let said = |arguments: &[&str]| {
+            let options = if options == "size=1" { "cluster_size=64K" } else { options };
+            let outcome = image(&yard, arguments.iter().copied().chain(["-o", options]));
+            assert_ne!(outcome.code, Some(0), "{outcome:?}");
+            (outcome.code, outcome.stderr)
+        };
+        let made = said(&["create", "-f", "qcow2", "no.qcow2", size]);
+        assert_eq!(said(&["measure", "--size", size, "-O", "qcow2"]), made);
+    }
+    let stream = ["-o", "subformat=streamOptimized,preallocation=full"];
+    let made = image(&yard, ["create", "-f", "vmdk", "no.vmdk", "1G"].iter().chain(&stream)).stderr;
+    assert_eq!(image(&yard, ["measure", "--size", "1G", "-O", "vmdk"].iter().chain(&stream)).stderr, made);
 }
 
 #[test]

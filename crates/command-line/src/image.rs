@@ -3,6 +3,7 @@
 pub mod at_terminal;
 pub mod backend;
 pub mod file_command;
+mod image_opts;
 pub mod listing;
 pub mod misplaced;
 mod mount_point;

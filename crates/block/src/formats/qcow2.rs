@@ -170,12 +170,12 @@ impl Qcow2Disk {
     }
 
     /// Opens the image in `file` to see where its data lie ([`Qcow2Disk::map`]), for reading only: what is encrypted
-    /// cannot be read without a key, and takes none for that.
+    /// cannot be read without a key, and takes none for that. `lock`: as [`FileOptions::lock`].
     ///
     /// # Errors
     /// As [`Qcow2Disk::open`], but for the key.
-    pub fn open_to_map(file: File, path: &Path, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
-        let options = FileOptions { read_only: true, ..FileOptions::default() };
+    pub fn open_to_map(file: File, path: &Path, lock: bool, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+        let options = FileOptions { read_only: true, lock, ..FileOptions::default() };
         Self::on(chain::open_in(file, path, &options, allowed)?, path)
     }
 

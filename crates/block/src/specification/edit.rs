@@ -4,6 +4,7 @@
 use super::kinds::{Backend, FileSpecification, OfSize, io_buffer};
 use super::{Delta, DiskSpecification, Format, SaidFormat, SessionSpecification, SpecificationError, settings};
 use crate::{ChainKeys, KeyFile};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 impl DiskSpecification {
@@ -124,6 +125,17 @@ impl DiskSpecification {
             _ => return Err(self.refused("snapshot-name", Some(which), None)),
         }
         Ok(self)
+    }
+
+    /// The same disk, with at most so many bytes a second.
+    ///
+    /// # Errors
+    /// When it says a limit already.
+    pub fn with_bytes_per_second(mut self, bytes: NonZeroU64) -> Result<Self, SpecificationError> {
+        match self.hindrances.limit(bytes) {
+            true => Ok(self),
+            false => Err(self.refused("bps", Some(&bytes.to_string()), None)),
+        }
     }
 
     /// The same disk, answering flushes without flushing.

@@ -45,6 +45,14 @@ impl Hindrances {
         })
     }
 
+    /// Allows at most so many bytes a second; false where there are limits already.
+    pub(super) fn limit(&mut self, bytes_per_second: NonZeroU64) -> bool {
+        let is_new = self.limits.is_none();
+        let burst = ThrottleLimits::BURST_DEFAULT;
+        self.limits.get_or_insert(ThrottleLimits { iops: None, bytes_per_second: Some(bytes_per_second), burst });
+        is_new
+    }
+
     /// Writes their keys.
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(ThrottleLimits { iops, bytes_per_second, burst }) = self.limits {

@@ -149,3 +149,26 @@ fn options_of_new_images_are_qemu_imgs() {
     image(&yard, ["create", "-o", "compat=0.10,extended_l2=on", "f.qcow2", "1M"]).failed(1, &["compat=1.1"]);
     assert!(!yard.path("f.qcow2").exists());
 }
+
+#[test]
+fn a_luks_volume_is_described_as_by_qemu_img() {
+    let yard = Yard::new();
+    encryption::key(&yard, "key", 0o600);
+    for options in
+        ["iter-time=10", "iter-time=10,cipher-alg=aes-128,cipher-mode=cbc,ivgen-alg=essiv,ivgen-hash-alg=sha256"]
+    {
+        image(&yard, ["create", "-q", "-f", "luks", "-o", options, "--key-file", "key", "a.luks", "10M"]).succeeded();
+        let ours = image(&yard, ["info", "--json", "-f", "luks", "a.luks"]).succeeded().json();
+        let theirs = qemu_img(&yard, "info --output=json -f luks a.luks").json();
+        for key in ["virtual-size", "format", "encrypted", "format-specific"] {
+            assert_eq!(ours[key], theirs[key], "{key}");
+        }
+        let text = image(&yard, ["info", "-f", "luks", "a.luks"]).succeeded().stdout;
+        let uuid = theirs["format-specific"]["data"]["uuid"].as_str().unwrap();
+        for line in
+            ["virtual size: 10.00 MiB (10485760 bytes)", "encrypted: yes", &format!("uuid: {uuid}"), "slot 7: free"]
+        {
+            assert!(text.contains(line), "no {line} in {text}");
+        }
+    }
+}

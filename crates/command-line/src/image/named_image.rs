@@ -1,5 +1,6 @@
 //! Images as they are named on the command line, with qemu-img's -f.
 
+use super::image_opts;
 use crate::terminal;
 use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
@@ -82,7 +83,10 @@ pub fn parse(text: &str, format: Option<Format>) -> Result<DiskSpecification> {
 /// # Errors
 /// As [`parse`].
 pub fn parse_source(text: &str, format: Option<SaidFormat>) -> Result<DiskSpecification> {
-    let named: DiskSpecification = text.parse().map_err(UsageLines::from)?;
+    let named = match image_opts::named(text) {
+        Some(named) => named?,
+        None => text.parse().map_err(UsageLines::from)?,
+    };
     match format {
         Some(format) => Ok(named.with_format(format).map_err(UsageLines::from)?),
         None => Ok(named),

@@ -5,8 +5,8 @@ use crate::error::{Context, Result, refuse};
 use blockyard_block::partition_table::{self, PartitionTable};
 use blockyard_block::specification::{DiskSpecification, Format, Kind, OpenError};
 use blockyard_block::{
-    AllowedDirectories, BlockMapFormat, BlockMapInfo, ChainImage, Disk, FileFormat, FileUsers, ImageError, OpenedFile,
-    Ova, OvaDisk, Qcow2Info, VmdkInfo, explain, image_chain, shown,
+    AllowedDirectories, BlockMapFormat, BlockMapInfo, ChainImage, Disk, FileFormat, FileUsers, ImageError, LuksDisk,
+    LuksHeader, OpenedFile, Ova, OvaDisk, Qcow2Info, VmdkInfo, explain, image_chain, shown,
 };
 use std::collections::BTreeSet;
 use std::fs::Metadata;
@@ -23,6 +23,7 @@ pub struct Look {
     qcow2: Option<Qcow2Info>,
     vmdk: Option<VmdkInfo>,
     block_map: Option<BlockMapInfo>,
+    luks: Option<LuksHeader>,
     ova_disks: Vec<OvaDisk>,
     users: FileUsers,
 }
@@ -59,6 +60,8 @@ pub struct ImageInfo {
     pub vmdk: Option<VmdkInfo>,
     /// What an image in another hypervisor's format does.
     pub block_map: Option<BlockMapInfo>,
+    /// What a LUKS volume does.
+    pub luks: Option<LuksHeader>,
     /// The disks in an OVA.
     pub ova_disks: Vec<OvaDisk>,
     /// The images behind it, the nearest first, if they were asked for.
@@ -118,10 +121,11 @@ impl Look {
             }
             _ => None,
         };
+        let luks = opened.filter(|_| format == "luks").and_then(|file| LuksHeader::of_file(file.file()).ok()).flatten();
         let ova = opened.filter(|_| format == Format::Ova.word()).and_then(|file| Ova::open(file).ok());
         let ova_disks = ova.map_or(Vec::new(), |ova| ova.disks().to_vec());
         let users = opened.map(FileUsers::of).transpose().with_context(failed)?.unwrap_or_default();
-        Ok(Self { named: named.clone(), file, format, qcow2, vmdk, block_map, ova_disks, users })
+        Ok(Self { named: named.clone(), file, format, qcow2, vmdk, block_map, luks, ova_disks, users })
     }
 
     /// The file, to be opened as a disk.
@@ -151,11 +155,13 @@ impl Look {
                 image.allocated_bytes += extents_bytes(&image.path, info);
             }
         }
-        let Self { named, file, format, qcow2, vmdk, block_map, ova_disks, users } = self;
+        let Self { named, file, format, qcow2, vmdk, block_map, luks, ova_disks, users } = self;
         let metadata = file.as_ref().map(|(_, metadata)| metadata);
         let said_bytes = qcow2.as_ref().map(|info| info.size_bytes);
         let said_bytes = said_bytes.or(block_map.as_ref().map(|info| info.size_bytes));
         let said_bytes = said_bytes.or(vmdk.as_ref().map(VmdkInfo::size_bytes));
+        let volume = file.as_ref().filter(|_| luks.is_some()).and_then(|(file, _)| LuksDisk::place_in(file).ok());
+        let said_bytes = said_bytes.or(volume.map(|place| place.end - place.start));
         let virtual_bytes = match (said_bytes, &opened) {
             (Some(bytes), _) => Some(bytes),
             (None, Ok(opened)) => Some(opened.length_bytes),
@@ -177,6 +183,7 @@ impl Look {
             qcow2,
             vmdk,
             block_map,
+            luks,
             ova_disks,
             behind,
             users,

@@ -48,25 +48,31 @@ pub struct MapEntry {
 }
 
 impl Map {
-    /// Of a qcow2 image, with those that are behind it, some of which `keys` may have to open.
+    /// Of a qcow2 image, with those that are behind it, some of which `keys` may have to open. `lock`: against who writes
+    /// to it.
     ///
     /// # Errors
     /// When it or one of those cannot be opened.
-    pub fn of_qcow2(image: &OpenedFile, allow_dirs: &[PathBuf], keys: ChainKeys) -> Result<Self> {
+    pub fn of_qcow2(image: &OpenedFile, lock: bool, allow_dirs: &[PathBuf], keys: ChainKeys) -> Result<Self> {
         let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys);
-        let disk = Qcow2Disk::open_to_map(image.file().try_clone()?, image.path(), &allowed)?;
+        let disk = Qcow2Disk::open_to_map(image.file().try_clone()?, image.path(), lock, &allowed)?;
         let files = disk.files().map(|path| path.display().to_string()).collect();
         let notes = disk.notes().to_vec();
         Ok(Self { disk: MappedDisk::Qcow2(disk), files, notes })
     }
 
-    /// Of an image in this format, with those that are behind it.
+    /// The same of an image in this format.
     ///
     /// # Errors
     /// When it or one of those cannot be opened.
-    pub fn of_block_map(image: &OpenedFile, format: BlockMapFormat, allow_dirs: &[PathBuf]) -> Result<Self> {
+    pub fn of_block_map(
+        image: &OpenedFile,
+        lock: bool,
+        format: BlockMapFormat,
+        allow_dirs: &[PathBuf],
+    ) -> Result<Self> {
         let allowed = AllowedDirectories::new(allow_dirs)?;
-        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        let options = FileOptions { read_only: true, lock, ..FileOptions::default() };
         let disk = BlockMapDisk::open_in(image.file().try_clone()?, image.path(), format, &options, &allowed)?;
         let files = disk.files().map(|path| path.display().to_string()).collect();
         let notes = disk.notes().to_vec();

@@ -1,11 +1,11 @@
 //! How large the file of a new image would be.
 
-use super::new_image::not_made;
-use crate::error::{Error, Result, refuse};
+use super::new_image::{check_stream, not_made};
+use crate::error::{Result, refuse};
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    BlockMapCreateOptions, Disk, Extent, ExtentKind, LuksOptions, Preallocation, Qcow2Features, Qcow2Info,
-    VmdkCreateOptions, walk_extents,
+    BlockMapCreateOptions, Disk, Extent, ExtentKind, LuksOptions, Preallocation, Qcow2CreateOptions, Qcow2Features,
+    Qcow2Info, VmdkCreateOptions, walk_extents,
 };
 
 /// What a new image is to be, as far as its size depends on it.
@@ -77,15 +77,20 @@ impl Measuring {
         let measured = match self.format {
             Format::Raw => Some(Measured { required_bytes: size_bytes, full_bytes: size_bytes }),
             Format::Qcow2 => {
-                let cluster_bytes = u64::from(self.cluster_bytes.unwrap_or(64 << 10));
-                if !(512..=2 << 20).contains(&cluster_bytes) || !cluster_bytes.is_power_of_two() {
-                    return Err(Error::usage("clusters have 512 bytes to 2 MiB, a power of two"));
-                }
+                let Self { features, preallocation, .. } = *self;
+                let image = Qcow2CreateOptions { features, preallocation, ..Qcow2CreateOptions::new(size_bytes) };
+                let image =
+                    Qcow2CreateOptions { cluster_bytes: self.cluster_bytes.unwrap_or(image.cluster_bytes), ..image };
+                image.check()?;
+                let cluster_bytes = u64::from(image.cluster_bytes);
                 let data_bytes = self.data_bytes(contents, size_bytes, cluster_bytes)?;
                 qcow2(size_bytes, data_bytes, cluster_bytes, self.features)
             }
             Format::BlockMap(format) if self.format.is_made() => {
                 let Self { cluster_bytes: block_bytes, is_fixed, vmdk, preallocation, .. } = *self;
+                if vmdk.is_stream {
+                    check_stream(preallocation)?;
+                }
                 let image = BlockMapCreateOptions::new(format, size_bytes);
                 let image = BlockMapCreateOptions { block_bytes, is_fixed, vmdk, preallocation, ..image };
                 let block_bytes = image.block_bytes()?;

@@ -141,7 +141,11 @@ impl Qcow2CreateOptions {
         u64::from(self.cluster_bytes) * u64::from(self.cluster_bytes / entry_bytes)
     }
 
-    pub(super) fn check(&self) -> Result<(), ImageError> {
+    /// Whether there can be such an image.
+    ///
+    /// # Errors
+    /// When there cannot; why.
+    pub fn check(&self) -> Result<(), ImageError> {
         let Self { size_bytes, cluster_bytes, preallocation, ref backing, features, ref encryption, .. } = *self;
         let clusters_are_possible = (CLUSTER_MIN_BYTES..=CLUSTER_MAX_BYTES).contains(&cluster_bytes);
         if !clusters_are_possible || !cluster_bytes.is_power_of_two() {

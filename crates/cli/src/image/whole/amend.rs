@@ -1,6 +1,7 @@
 //! `blockyard image amend`: other options of an image that is there.
 
 use super::image_options::{REFCOUNT_ORDERS, SWITCH, VERSIONS, chosen, pairs};
+use super::qemu_flags::WriteFlags;
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{
@@ -59,6 +60,8 @@ pub struct AmendArgs {
     /// Say nothing.
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    flags: WriteFlags,
 }
 
 /// Runs the command.

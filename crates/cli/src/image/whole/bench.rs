@@ -1,5 +1,6 @@
 //! `blockyard image bench`: how fast a disk is, with qemu-img's options.
 
+use super::qemu_flags::{CacheMode, NameFlags};
 use super::shut_in::shut_in;
 use anyhow::Result;
 use blockyard_block::specification::{DiskSpecification, Format};
@@ -55,7 +56,7 @@ pub struct BenchArgs {
     /// Through the page cache (writeback), past it (none), each write to stable storage (writethrough, directsync), or
     /// with flushes that do nothing (unsafe).
     #[arg(short = 't', value_name = "CACHE", value_enum, default_value = "writeback")]
-    cache: Cache,
+    cache: CacheMode,
     /// Who carries requests out [default: what suits the disk].
     #[arg(short = 'i', value_name = "AIO", value_enum)]
     aio: Option<Aio>,
@@ -74,15 +75,8 @@ pub struct BenchArgs {
     /// Say only how long it took.
     #[arg(short, long)]
     quiet: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Cache {
-    None,
-    Writeback,
-    Writethrough,
-    Directsync,
-    Unsafe,
+    #[command(flatten)]
+    names: NameFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -114,7 +108,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let step_bytes = args.step.filter(|step| *step > 0).unwrap_or(args.request_size.into());
     let options = BenchOptions {
         writes: args.write,
-        write_through: matches!(args.cache, Cache::Writethrough | Cache::Directsync),
+        write_through: matches!(args.cache, CacheMode::Writethrough | CacheMode::Directsync),
         count: args.count,
         depth: args.depth,
         request_bytes: args.request_size,
@@ -164,10 +158,10 @@ impl BenchArgs {
         if self.force_share {
             named = named.unlocked();
         }
-        if matches!(self.cache, Cache::None | Cache::Directsync) && named.is_buffered() {
+        if self.cache.is_direct() && named.is_buffered() {
             named = named.with_direct()?;
         }
-        if self.cache == Cache::Unsafe && !named.is_cache_unsafe() {
+        if self.cache == CacheMode::Unsafe && !named.is_cache_unsafe() {
             named = named.with_cache_unsafe()?;
         }
         Ok(match self.aio {

@@ -1,5 +1,6 @@
 //! `blockyard image bitmap`: bitmaps of what is written, which an image has inside.
 
+use super::qemu_flags::NameFlags;
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{Qcow2BitmapAction, Qcow2Disk, shown, size};
@@ -35,6 +36,8 @@ pub struct BitmapArgs {
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
+    #[command(flatten)]
+    names: NameFlags,
 }
 
 /// What is done, in the order in which it was said.

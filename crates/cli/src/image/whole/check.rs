@@ -1,5 +1,6 @@
 //! `blockyard image check`: whether an image's tables are in order.
 
+use super::qemu_flags::{CachedFlags, NameFlags};
 use super::shut_in::shut_in;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
@@ -54,6 +55,10 @@ pub struct CheckArgs {
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    cache: CachedFlags,
+    #[command(flatten)]
+    names: NameFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

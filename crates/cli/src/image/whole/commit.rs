@@ -1,5 +1,6 @@
 //! `blockyard image commit`: what an image holds goes into the one that it is based on.
 
+use super::qemu_flags::{WriteFlags, rate};
 use super::shut_in::shut_in;
 use anyhow::Result;
 use blockyard_block::shown;
@@ -9,9 +10,12 @@ use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::print;
 use blockyard_image::whole::commit::{Commit, Committed};
+use blockyard_image::{Progress, Watch};
 use blockyard_session::open::open_to_change;
 use clap::Args;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Write what an image holds into its backing file, and empty it.
 ///
@@ -40,6 +44,11 @@ pub struct CommitArgs {
     /// Say nothing.
     #[arg(short, long)]
     quiet: bool,
+    /// Write no more than so many bytes a second.
+    #[arg(short = 'r', value_name = "SIZE", value_parser = rate)]
+    rate: Option<NonZeroU64>,
+    #[command(flatten)]
+    flags: WriteFlags,
 }
 
 /// Runs the command.
@@ -51,9 +60,10 @@ pub fn run(args: &CommitArgs) -> Result<()> {
     let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
     let commit = Commit::open(&args.image, file, args.base.as_deref(), &args.allow_dir, named.keys())?;
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
+    let paced = Paced { watch: &watch, rate: args.rate, started: Instant::now() };
     shut_in(&[&named], Vec::new(), 1)?;
     let empties = !args.drop && args.base.is_none();
-    let Committed { base, between } = commit.run(empties, &watch)?;
+    let Committed { base, between } = commit.run(empties, &paced)?;
     drop(watch);
     if args.quiet {
         return Ok(());
@@ -64,4 +74,30 @@ pub fn run(args: &CommitArgs) -> Result<()> {
         (false, between) => format!("\n{} and {between} more between the two are of no more use.", args.image),
     };
     print(&format!("Image committed into {}.{rest}", shown(&base)))
+}
+
+/// Whoever watches, and keeps who tells it waiting until so many bytes a second are due.
+struct Paced<'a> {
+    watch: &'a AtTerminal,
+    rate: Option<NonZeroU64>,
+    started: Instant,
+}
+
+impl Watch for Paced<'_> {
+    fn ends(&self) -> Option<String> {
+        self.watch.ends()
+    }
+
+    fn progress(&self, progress: &Progress) {
+        const LOOK: Duration = Duration::from_millis(100);
+        self.watch.progress(progress);
+        let Some(rate) = self.rate else { return };
+        let due = Duration::from_secs_f64(progress.data_bytes as f64 / rate.get() as f64);
+        while let Some(left) = due.checked_sub(self.started.elapsed()).filter(|left| !left.is_zero()) {
+            if self.ends().is_some() {
+                return;
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+    }
 }

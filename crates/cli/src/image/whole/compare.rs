@@ -1,8 +1,9 @@
 //! `blockyard image compare`: whether two disks hold the same.
 
+use super::qemu_flags::{ReadFlags, SourceCache};
 use super::shut_in::shut_in;
 use anyhow::Result;
-use blockyard_block::specification::Format;
+use blockyard_block::specification::{DiskSpecification, Format};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
@@ -41,6 +42,16 @@ pub struct CompareArgs {
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    cache: SourceCache,
+    #[command(flatten)]
+    flags: ReadFlags,
+}
+
+impl CompareArgs {
+    fn named(&self, text: &str, format: Option<Format>) -> Result<DiskSpecification> {
+        self.cache.applied(self.flags.applied(named_image::parse(text, format)?.read_only()))
+    }
 }
 
 /// The disks differ.
@@ -67,10 +78,7 @@ pub fn run(args: &CompareArgs) -> Result<()> {
 
 /// What to say: that they are the same, or else that they are not.
 fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
-    let named = [
-        named_image::parse(&args.first, args.format)?.read_only(),
-        named_image::parse(&args.second, args.second_format)?.read_only(),
-    ];
+    let named = [args.named(&args.first, args.format)?, args.named(&args.second, args.second_format)?];
     let access = disk::to_read(&args.allow_dir).streaming();
     let disks = [open_disk(&named[0], &access)?.into(), open_disk(&named[1], &access)?.into()];
     let comparison = Comparison::new([&args.first, &args.second], disks, args.strict);

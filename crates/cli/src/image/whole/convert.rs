@@ -2,6 +2,7 @@
 
 use super::behind;
 use super::image_options::ImageOptions;
+use super::qemu_flags::{CacheMode, ReadFlags, SourceCache, rate};
 use super::shut_in::shut_in;
 use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
@@ -15,7 +16,7 @@ use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::{print, say};
 use blockyard_command_line::unpacker;
-use blockyard_command_line::usage_error::UsageError;
+use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_confinement::raise_descriptor_limit;
 use blockyard_image::whole::convert::{Conversion, ConvertOptions, Converted, CopiedBitmaps, Target};
 use blockyard_image::whole::digest::{Digest, ExpectedFile};
@@ -23,7 +24,8 @@ use blockyard_image::whole::lost::{Lost, LostRange};
 use blockyard_image::whole::{NewImage, WholeDisk};
 use blockyard_image::{Progress, Watch};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -93,9 +95,9 @@ pub struct ConvertArgs {
     /// Write out of order, as is always done here.
     #[arg(short = 'W', hide = true)]
     out_of_order: bool,
-    /// Whether to wait until all is on stable storage (writeback) or not (unsafe).
-    #[arg(short = 't', value_name = "CACHE", value_enum, default_value = "writeback")]
-    cache: Cache,
+    /// Whether to wait until all is on stable storage (writeback, as all others) or not (unsafe).
+    #[arg(short = 't', value_name = "CACHE", value_enum, default_value = "writeback", hide_possible_values = true)]
+    cache: CacheMode,
     /// File with the passphrase of a new encrypted image (-o encrypt.format=luks, or -O luks), and nothing else in it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compress", "no_create"])]
     key_file: Option<PathBuf>,
@@ -117,12 +119,19 @@ pub struct ConvertArgs {
     /// Say nothing, but for the digest.
     #[arg(short, long)]
     quiet: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Cache {
-    Writeback,
-    Unsafe,
+    /// Read no more than so many bytes a second.
+    #[arg(short = 'r', value_name = "SIZE", value_parser = rate)]
+    rate: Option<NonZeroU64>,
+    /// Have the kernel copy: zeros are looked for, and so data are read and written.
+    #[arg(short = 'C', hide = true)]
+    copy_range: bool,
+    /// DST is named as with --image-opts, which is understood without it, too.
+    #[arg(long, hide = true, requires = "no_create")]
+    target_image_opts: bool,
+    #[command(flatten)]
+    cache_of_source: SourceCache,
+    #[command(flatten)]
+    flags: ReadFlags,
 }
 
 /// Runs the command.
@@ -165,7 +174,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         threads: args.threads.map(usize::from),
         zero_run_bytes: args.sparse,
         compress: args.compress,
-        durable: args.cache == Cache::Writeback,
+        durable: args.cache != CacheMode::Unsafe,
         digest: args.digest,
         salvage: args.salvage,
     };
@@ -209,7 +218,12 @@ impl ConvertArgs {
             }
         }
         let source = |text: &String| {
-            let from = named_image::parse_source(text, self.format)?.read_only();
+            let from = self.flags.applied(named_image::parse_source(text, self.format)?.read_only());
+            let from = self.cache_of_source.applied(from)?;
+            let from = match self.rate {
+                Some(rate) => from.with_bytes_per_second(rate).map_err(UsageLines::from)?,
+                None => from,
+            };
             let from = match &self.snapshot {
                 Some(snapshot) => from.with_snapshot_name(snapshot)?,
                 None => from,

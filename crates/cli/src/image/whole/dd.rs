@@ -1,5 +1,6 @@
 //! `blockyard image dd` without an image: blocks of a disk into a new image, with qemu-img's operands.
 
+use super::qemu_flags::NameFlags;
 use super::shut_in::shut_in;
 use anyhow::{Result, bail};
 use blockyard_block::layers::PartitionDisk;
@@ -48,6 +49,8 @@ pub struct DdArgs {
     /// Say nothing.
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    names: NameFlags,
 }
 
 /// What the operands say.

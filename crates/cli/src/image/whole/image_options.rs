@@ -17,6 +17,8 @@ pub struct ImageOptions {
     pub is_fixed: bool,
     /// What a VMDK says besides.
     pub vmdk: VmdkCreateOptions,
+    /// A VMDK is for version 6 of the virtual hardware.
+    is_vmdk_6: bool,
     /// The disk has whole MiB, as Azure wants.
     pub is_whole_mib: bool,
     /// What is allocated from the start.
@@ -159,6 +161,10 @@ impl ImageOptions {
             ("extended_l2", Format::Qcow2) => self.features.has_extended_l2 = chosen(value, &SWITCH)?,
             ("lazy_refcounts", Format::Qcow2) => self.features.has_lazy_refcounts = chosen(value, &SWITCH)?,
             ("encryption", Format::Qcow2) => chosen(value, &[("off", ())])?,
+            ("subformat", VMDK) if SEVERAL_FILES.contains(&value) => {
+                return Err("VMDKs in several files are read and written, and not made: monolithicSparse holds the same                             in one"
+                    .to_owned());
+            }
             ("subformat", VMDK) => {
                 self.vmdk.is_stream = chosen(value, &[("monolithicSparse", false), ("streamOptimized", true)])?;
             }
@@ -166,7 +172,32 @@ impl ImageOptions {
                 self.vmdk.adapter = chosen(value, &VmdkAdapter::ALL.map(|adapter| (adapter.word(), adapter)))?;
             }
             ("hwversion", VMDK) => {
+                if self.is_vmdk_6 {
+                    return Err(COMPAT6.to_owned());
+                }
                 self.vmdk.hardware_version = value.parse().map_err(|_| "it is a number such as 13")?;
+            }
+            ("compat6", VMDK) => {
+                self.is_vmdk_6 = chosen(value, &SWITCH)?;
+                match self.vmdk.hardware_version {
+                    version if !self.is_vmdk_6 || version == VmdkCreateOptions::default().hardware_version => {}
+                    _ => return Err(COMPAT6.to_owned()),
+                }
+                if self.is_vmdk_6 {
+                    self.vmdk.hardware_version = 6;
+                }
+            }
+            ("zeroed_grain", VMDK) => {
+                chosen(value, &[("off", ())]).map_err(|_| "a grain that is zeros takes no room in a new image")?
+            }
+            ("toolsversion", VMDK) => {
+                return Err("a new image says that no tools of VMware's are known of: the machine sets it".to_owned());
+            }
+            ("backing_file" | "backing_fmt", VMDK) => {
+                return Err(
+                    "differences are made by what runs the machine; convert -B makes a qcow2 image over a VMDK"
+                        .to_owned(),
+                );
             }
             ("encrypt.format", Format::Qcow2) if value == "aes" => {
                 return Err("AES without LUKS does not hide data well, and is not made: take luks".to_owned());
@@ -181,10 +212,20 @@ impl ImageOptions {
             ("block_size", VHDX) => {
                 self.cluster_bytes = Some(u32::try_from(size::parse(value)?).unwrap_or(u32::MAX));
             }
+            ("log_size", VHDX) => match size::parse(value)? {
+                VHDX_LOG_BYTES => {}
+                _ => return Err("the log of a new image, which is empty, has 1 MiB".to_owned()),
+            },
+            // Nobody sees which: a block without a place is zeros.
+            ("block_state_zero", VHDX) => _ = chosen(value, &SWITCH)?,
+            ("nocow" | "extent_size_hint", _) => {
+                return Err("it is the file system's to know: chattr +C or xfs_io on the directory says so".to_owned());
+            }
             (
                 "cluster_size" | "backing_file" | "backing_fmt" | "data_file" | "data_file_raw" | "compat"
                 | "refcount_bits" | "compression_type" | "extended_l2" | "lazy_refcounts" | "encryption" | "static"
-                | "subformat" | "force_size" | "block_size" | "adapter_type" | "hwversion",
+                | "subformat" | "force_size" | "block_size" | "adapter_type" | "hwversion" | "compat6" | "zeroed_grain"
+                | "toolsversion" | "log_size" | "block_state_zero",
                 _,
             ) => return Err(format!("{} images have no {key}", format.word())),
             (name, _) if name.starts_with("encrypt.") => match format {
@@ -204,6 +245,14 @@ impl ImageOptions {
         Ok(())
     }
 }
+
+/// VMDKs that are no one file.
+const SEVERAL_FILES: [&str; 3] = ["monolithicFlat", "twoGbMaxExtentSparse", "twoGbMaxExtentFlat"];
+
+const COMPAT6: &str = "compat6 is hwversion=6: leave the one or the other out";
+
+/// What the log of a new VHDX has.
+const VHDX_LOG_BYTES: u64 = 1 << 20;
 
 const VMDK: Format = Format::BlockMap(BlockMapFormat::Vmdk);
 const VDI: Format = Format::BlockMap(BlockMapFormat::Vdi);
@@ -311,6 +360,13 @@ mod tests {
             ("compat=1.0", Format::Qcow2),
             ("compat=1.1", Format::Raw),
             ("subformat=monolithicFlat", VMDK),
+            ("zeroed_grain=on", VMDK),
+            ("toolsversion=3", VMDK),
+            ("backing_file=a.vmdk", VMDK),
+            ("log_size=2M", VHDX),
+            ("log_size=1M", VHD),
+            ("nocow=on", Format::Raw),
+            ("extent_size_hint=1M", Format::Qcow2),
             ("adapter_type=scsi", VMDK),
             ("hwversion=-1", VMDK),
             ("hwversion=4", VDI),

@@ -1,7 +1,9 @@
 //! `blockyard image info`: what an image is.
 
 use super::block_map_report::BlockMapReport;
+use super::luks_report::LuksReport;
 use super::qcow2_report::Qcow2Report;
+use super::qemu_flags::ReadFlags;
 use super::shut_in::shut_in;
 use super::vmdk_report::VmdkReport;
 use anyhow::{Result, bail};
@@ -44,6 +46,8 @@ pub struct InfoArgs {
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    flags: ReadFlags,
 }
 
 /// Runs the command.
@@ -51,7 +55,7 @@ pub struct InfoArgs {
 /// # Errors
 /// When there is nothing to look at.
 pub fn run(args: &InfoArgs) -> Result<()> {
-    let named = named_image::parse(&args.image, args.format)?.read_only();
+    let named = args.flags.applied(named_image::parse(&args.image, args.format)?.read_only());
     let look = Look::at(&named)?;
     if args.safety && look.file().is_none() {
         bail!(UsageError(format!("--safety is for files, and {} is in none", args.image)));
@@ -157,6 +161,8 @@ struct Own {
     vmdk: Option<VmdkReport>,
     #[serde(flatten)]
     block_map: Option<BlockMapReport>,
+    #[serde(flatten)]
+    luks: Option<LuksReport>,
 }
 
 /// A disk in an OVA.
@@ -207,6 +213,7 @@ impl Own {
             qcow2: qcow2.map(|info| Qcow2Report::of(file, info)),
             vmdk: vmdk.map(|info| VmdkReport::of(file, info)),
             block_map: block_map.map(|info| BlockMapReport::of(format, info)),
+            luks: None,
         }
     }
 
@@ -220,19 +227,22 @@ impl Own {
         if let Some(block_map) = &self.block_map {
             block_map.render(text);
         }
+        if let Some(luks) = &self.luks {
+            luks.render(text);
+        }
     }
 }
 
 impl Report {
     fn new(named: &DiskSpecification, info: ImageInfo) -> Self {
-        let ImageInfo { file, format, virtual_bytes, storage_bytes, qcow2, vmdk, block_map, users, .. } = info;
+        let ImageInfo { file, format, virtual_bytes, storage_bytes, qcow2, vmdk, block_map, luks, users, .. } = info;
         let name = |path: PathBuf| path.display().to_string();
         let mut report = Self {
             filename: file.clone().map_or_else(|| named.to_string(), name),
             format: format.to_owned(),
             virtual_size: virtual_bytes,
             actual_size: storage_bytes,
-            own: Own::of(file.as_deref(), format, qcow2, vmdk, block_map),
+            own: Own { luks: luks.map(LuksReport::of), ..Own::of(file.as_deref(), format, qcow2, vmdk, block_map) },
             disks: (1..).zip(info.ova_disks).map(Disk::from).collect(),
             backing_chain: info.behind.into_iter().map(Behind::from).collect(),
             users: Users { writer: users.writer, reader: users.reader },

@@ -1,5 +1,6 @@
 //! `blockyard image map`: where a disk's bytes lie.
 
+use super::qemu_flags::ReadFlags;
 use super::shut_in::shut_in;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{Format, Kind};
@@ -35,6 +36,8 @@ pub struct MapArgs {
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    flags: ReadFlags,
 }
 
 /// Runs the command.
@@ -42,15 +45,17 @@ pub struct MapArgs {
 /// # Errors
 /// When the image cannot be read.
 pub fn run(args: &MapArgs) -> Result<()> {
-    let named = named_image::parse(&args.image, args.format)?.read_only();
+    let named = args.flags.applied(named_image::parse(&args.image, args.format)?.read_only());
     let access = disk::to_read(&args.allow_dir).streaming();
     let file = match named.kind() {
         Kind::File => Some(open_file(&named, &access)?.file),
         _ => None,
     };
     let map = match (&file, named.format().filter(|_| named.partition().is_none())) {
-        (Some(file), Some(Format::Qcow2)) => Map::of_qcow2(file, &args.allow_dir, named.keys())?,
-        (Some(file), Some(Format::BlockMap(format))) => Map::of_block_map(file, format, &args.allow_dir)?,
+        (Some(file), Some(Format::Qcow2)) => Map::of_qcow2(file, named.is_locked(), &args.allow_dir, named.keys())?,
+        (Some(file), Some(Format::BlockMap(format))) => {
+            Map::of_block_map(file, named.is_locked(), format, &args.allow_dir)?
+        }
         (Some(file), Some(Format::Ova)) => Map::of_ova(file, named.disk_number())?,
         (file, _) => {
             let name = named.path().map_or_else(|| named.to_string(), |path| path.display().to_string());

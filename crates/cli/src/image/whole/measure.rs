@@ -1,6 +1,7 @@
 //! `blockyard image measure`: how large a file a new image would be.
 
 use super::image_options::ImageOptions;
+use super::qemu_flags::ReadFlags;
 use super::shut_in::shut_in;
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
@@ -8,7 +9,7 @@ use blockyard_block::{Qcow2Info, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::{self, print};
-use blockyard_command_line::usage_error::UsageError;
+use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_image::whole::measure::{Contents, Measured, Measuring};
 use blockyard_session::open::open_disk;
 use clap::Args;
@@ -45,6 +46,11 @@ pub struct MeasureArgs {
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
+    /// Measure a snapshot that IMAGE has inside: its name, its id, snapshot.name=NAME or snapshot.id=ID.
+    #[arg(short = 'l', value_name = "SNAPSHOT", conflicts_with = "size")]
+    snapshot: Option<String>,
+    #[command(flatten)]
+    flags: ReadFlags,
 }
 
 #[derive(Serialize)]
@@ -91,7 +97,11 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
     }
     let (measured, bitmaps) = match &args.image {
         Some(image) => {
-            let named = named_image::parse(image, args.format)?.read_only();
+            let named = args.flags.applied(named_image::parse(image, args.format)?.read_only());
+            let named = match &args.snapshot {
+                Some(snapshot) => named.with_snapshot_name(snapshot).map_err(UsageLines::from)?,
+                None => named,
+            };
             let opened = open_disk(&named, &disk::to_read(&args.allow_dir).streaming())?;
             let image = opened.file.as_ref().filter(|_| named.format() == Some(Format::Qcow2));
             let info = image.map(Qcow2Info::of_opened).transpose()?;

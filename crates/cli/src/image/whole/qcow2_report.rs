@@ -1,6 +1,7 @@
 //! What a qcow2 image says of itself, under qemu-img's names.
 
-use blockyard_block::{LuksHeader, Qcow2Bitmap, Qcow2Encryption, Qcow2Info, Qcow2Snapshot, printable};
+use super::luks_report::Luks;
+use blockyard_block::{Qcow2Bitmap, Qcow2Encryption, Qcow2Info, Qcow2Snapshot, printable};
 use blockyard_image::whole::info::full_name;
 use serde::Serialize;
 use std::fmt::Write;
@@ -80,32 +81,6 @@ struct Encrypt {
     format: String,
     #[serde(flatten)]
     luks: Option<Luks>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Luks {
-    cipher_alg: String,
-    cipher_mode: String,
-    ivgen_alg: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ivgen_hash_alg: Option<String>,
-    hash_alg: String,
-    uuid: String,
-    payload_offset: u64,
-    master_key_iters: u32,
-    slots: Vec<Slot>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Slot {
-    active: bool,
-    key_offset: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    iters: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stripes: Option<u32>,
 }
 
 impl Qcow2Report {
@@ -207,32 +182,6 @@ impl From<Qcow2Encryption> for Encrypt {
             Qcow2Encryption::Aes => Self { format: "aes".to_owned(), luks: None },
             Qcow2Encryption::Luks(header) => Self { format: "luks".to_owned(), luks: header.map(Luks::from) },
             Qcow2Encryption::Other(number) => Self { format: number.to_string(), luks: None },
-        }
-    }
-}
-
-impl From<LuksHeader> for Luks {
-    fn from(header: LuksHeader) -> Self {
-        let (mode, ivgen) = header.mode.split_once('-').unwrap_or((&header.mode, ""));
-        let (ivgen, ivgen_hash) = ivgen.split_once(':').map_or((ivgen, None), |(name, hash)| (name, Some(hash)));
-        // XTS has two keys, of which each is the cipher's.
-        let key_bits = u64::from(header.key_bytes) * if mode == "xts" { 4 } else { 8 };
-        let slot = |slot: &blockyard_block::LuksSlot| Slot {
-            active: slot.is_active,
-            key_offset: slot.key_offset_bytes,
-            iters: slot.is_active.then_some(slot.iterations),
-            stripes: slot.is_active.then_some(slot.stripes),
-        };
-        Self {
-            cipher_alg: format!("{}-{key_bits}", header.cipher),
-            cipher_mode: mode.to_owned(),
-            ivgen_alg: ivgen.to_owned(),
-            ivgen_hash_alg: ivgen_hash.map(str::to_owned),
-            hash_alg: header.hash.clone(),
-            uuid: header.uuid.clone(),
-            payload_offset: header.payload_offset_bytes,
-            master_key_iters: header.iterations,
-            slots: header.slots.iter().map(slot).collect(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::behind;
 use super::image_options::unsaid_format;
+use super::qemu_flags::{CachedFlags, WriteFlags};
 use super::shut_in::shut_in;
 use anyhow::{Result, bail};
 use blockyard_block::Qcow2Backing;
@@ -50,6 +51,10 @@ pub struct RebaseArgs {
     /// Say nothing.
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    cache: CachedFlags,
+    #[command(flatten)]
+    flags: WriteFlags,
 }
 
 /// Runs the command.

@@ -1,6 +1,7 @@
 //! `blockyard image resize`: a larger or smaller disk.
 
 use super::image_options::ImageOptions;
+use super::qemu_flags::NameFlags;
 use anyhow::Result;
 use blockyard_block::specification::Format;
 use blockyard_block::{LuksDisk, Qcow2Disk, shown, size};
@@ -40,6 +41,8 @@ pub struct ResizeArgs {
     /// Say nothing.
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    names: NameFlags,
 }
 
 fn change(text: &str) -> Result<NewSize, String> {

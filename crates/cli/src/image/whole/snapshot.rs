@@ -1,6 +1,7 @@
 //! `blockyard image snapshot`: snapshots that an image has inside.
 
 use super::qcow2_report::Snapshot;
+use super::qemu_flags::NameFlags;
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{AllowedDirectories, Qcow2Disk, Qcow2Snapshot, printable, shown, size};
@@ -49,6 +50,8 @@ pub struct SnapshotArgs {
     /// Say nothing.
     #[arg(short, long, conflicts_with_all = ["list", "json"])]
     quiet: bool,
+    #[command(flatten)]
+    names: NameFlags,
 }
 
 /// Runs the command.

@@ -1,0 +1,98 @@
+//! Options that many of qemu-img's commands have: how an image is opened, and what changes nothing here.
+
+// What is flattened into a command has no documentation: clap would show it instead of the command's.
+
+use anyhow::Result;
+use blockyard_block::size;
+use blockyard_block::specification::{DiskSpecification, Kind};
+use blockyard_command_line::usage_error::UsageLines;
+use clap::{Args, ValueEnum};
+use std::num::NonZeroU64;
+
+/// What is allowed a second, by -r.
+///
+/// # Errors
+/// When it is no size, or nothing.
+pub fn rate(text: &str) -> std::result::Result<NonZeroU64, String> {
+    NonZeroU64::new(size::parse(text)?).ok_or_else(|| "nothing a second would never end".to_owned())
+}
+
+/// qemu-img's modes of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheMode {
+    None,
+    Writeback,
+    Writethrough,
+    Directsync,
+    Unsafe,
+}
+
+impl CacheMode {
+    /// It goes past the page cache.
+    pub fn is_direct(self) -> bool {
+        matches!(self, Self::None | Self::Directsync)
+    }
+}
+
+// Of a command that reads a disk.
+#[derive(Args)]
+pub struct ReadFlags {
+    /// Do not mind who else uses the image: nothing is locked, and what is read may be changing.
+    #[arg(short = 'U', long)]
+    force_share: bool,
+    #[command(flatten)]
+    names: NameFlags,
+}
+
+impl ReadFlags {
+    /// The disk, opened so.
+    pub fn applied(&self, named: DiskSpecification) -> DiskSpecification {
+        if self.force_share { named.unlocked() } else { named }
+    }
+}
+
+// How a disk is read.
+#[derive(Args)]
+pub struct SourceCache {
+    /// Read through the page cache, or past it (none, directsync).
+    #[arg(short = 'T', value_name = "CACHE", value_enum, hide_possible_values = true)]
+    source_cache: Option<CacheMode>,
+}
+
+impl SourceCache {
+    /// The disk, read so.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn applied(&self, named: DiskSpecification) -> Result<DiskSpecification> {
+        let is_direct = self.source_cache.is_some_and(CacheMode::is_direct);
+        match is_direct && named.kind() == Kind::File && named.is_buffered() {
+            true => Ok(named.with_direct().map_err(UsageLines::from)?),
+            false => Ok(named),
+        }
+    }
+}
+
+// How images are named.
+#[derive(Args)]
+pub struct NameFlags {
+    /// Images are named as driver=FORMAT,file.filename=PATH, which is understood without it, too.
+    #[arg(long, hide = true)]
+    image_opts: bool,
+}
+
+// Of a command that changes an image, which is on stable storage in the end in every mode.
+#[derive(Args)]
+pub struct WriteFlags {
+    #[arg(short = 't', value_name = "CACHE", value_enum, hide = true)]
+    cache: Option<CacheMode>,
+    #[command(flatten)]
+    names: NameFlags,
+}
+
+// Of a command that reads what it does through the page cache in every mode.
+#[derive(Args)]
+pub struct CachedFlags {
+    #[arg(short = 'T', value_name = "CACHE", value_enum, hide = true)]
+    source_cache: Option<CacheMode>,
+}

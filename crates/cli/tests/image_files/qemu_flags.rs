@@ -1,0 +1,146 @@
+//! Options of qemu-img's that say how an image is opened or named.
+
+use super::*;
+use std::time::Instant;
+
+#[test]
+fn images_that_somebody_writes_to_are_looked_at_with_force_share() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 used.qcow2 4M");
+    let mut user = Command::new("qemu-io");
+    user.current_dir(yard.path("")).args(["-f", "qcow2", "-c", "write -P 7 0 64K", "-c", "sleep 600000", "used.qcow2"]);
+    let mut user = user.stdout(std::process::Stdio::null()).spawn().expect("install qemu-utils");
+    // Who locked the image to look would be in the way.
+    support::wait_until("somebody has written to it", || {
+        let bytes = fs::read(yard.path("used.qcow2")).unwrap();
+        bytes.chunks(65536).any(|cluster| cluster.iter().all(|byte| *byte == 7))
+    });
+    for words in [
+        &["map", "used.qcow2"][..],
+        &["compare", "used.qcow2", "used.qcow2"],
+        &["convert", "-q", "used.qcow2", "out.img"],
+        &["measure", "-O", "qcow2", "used.qcow2"],
+    ] {
+        let locked = image(&yard, words);
+        assert!(locked.code != Some(0) && locked.stderr.contains("used.qcow2 is in use"), "{locked:?}");
+        image(&yard, words.iter().chain(&["-U"])).succeeded();
+    }
+    let info = image(&yard, ["info", "-U", "--json", "used.qcow2"]).succeeded().json();
+    assert!(info.get("partitions-unknown").is_none(), "{info}");
+    user.kill().unwrap();
+    user.wait().unwrap();
+}
+
+#[test]
+fn images_are_named_by_image_options_and_read_past_the_page_cache() {
+    let yard = Yard::new();
+    let raw = yard.random("disk.img", MIB, 3);
+    qemu_img(&yard, "convert -f raw -O qcow2 disk.img disk.qcow2");
+    let (from, to) = ("driver=qcow2,file.filename=disk.qcow2", "driver=raw,file.driver=file,file.filename=out.img");
+    image(&yard, ["convert", "-q", "--image-opts", from, "out.img"]).succeeded();
+    assert!(same(&yard.path("out.img"), &raw));
+    fs::write(yard.path("out.img"), vec![0; MIB as usize]).unwrap();
+    let both = [
+        "convert",
+        "-q",
+        "-n",
+        "--image-opts",
+        "--target-image-opts",
+        "-C",
+        "-T",
+        "none",
+        "-t",
+        "directsync",
+        from,
+        to,
+    ];
+    image(&yard, both).succeeded();
+    assert!(same(&yard.path("out.img"), &raw));
+    for words in [
+        &["compare", "-q", "--image-opts", "-T", "directsync", from, to][..],
+        &["check", "-q", "--image-opts", "-T", "none", from],
+        &["map", "--image-opts", from],
+        &["info", "--image-opts", from],
+        &["measure", "--image-opts", from],
+        &["snapshot", "--image-opts", "-c", "one", from],
+        &["measure", "-l", "one", from],
+        &["resize", "-q", "--image-opts", from, "2M"],
+        &["bitmap", "--image-opts", "--add", from, "b"],
+        &["amend", "-q", "--image-opts", "-t", "none", "-o", "lazy_refcounts=on", from],
+        &["dd", "--image-opts", "if=disk.qcow2", "of=first.img", "count=1"],
+        &["bench", "-q", "--image-opts", "-c", "10", from],
+        &["rebase", "-q", "-u", "-t", "none", "-T", "none", "-b", "", from],
+    ] {
+        image(&yard, words).succeeded();
+    }
+    image(&yard, ["info", "--image-opts", "driver=nbd,host=localhost"]).failed(2, &["and not host=localhost"]);
+    qemu_img(&yard, "check -q disk.qcow2");
+}
+
+#[test]
+fn a_snapshot_is_measured_as_by_qemu_img() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 a.qcow2 64M");
+    let write = |what: &str| {
+        let mut io = Command::new("qemu-io");
+        run(io.current_dir(yard.path("")).args(["-f", "qcow2", "-c", what, "a.qcow2"])).succeeded();
+    };
+    write("write 0 5M");
+    qemu_img(&yard, "snapshot -c one a.qcow2");
+    write("write 20M 10M");
+    for snapshot in ["one", "snapshot.name=one", "snapshot.id=1"] {
+        let words = ["measure", "--json", "-O", "qcow2", "-l", snapshot, "a.qcow2"];
+        let ours = image(&yard, words).succeeded().json();
+        let theirs = qemu_img(&yard, &format!("measure --output=json -O qcow2 -l {snapshot} -f qcow2 a.qcow2")).json();
+        assert_eq!(ours["required"], theirs["required"], "{snapshot}");
+    }
+}
+
+/// How long it takes at least, by the rate; nothing is said of how much longer.
+#[test]
+fn a_rate_is_not_exceeded() {
+    let yard = Yard::new();
+    yard.random("disk.img", 4 * MIB, 4);
+    let begun = Instant::now();
+    image(&yard, ["convert", "-q", "-r", "8M", "disk.img", "out.qcow2"]).succeeded();
+    // A burst of a tenth of a second is free, and so is what a request of a MiB has too much.
+    assert!(begun.elapsed().as_millis() >= 200, "{:?}", begun.elapsed());
+    qemu_img(&yard, "create -q -f qcow2 -b out.qcow2 -F qcow2 over.qcow2");
+    image(&yard, ["convert", "-q", "-n", "disk.img", "over.qcow2", "--allow-dir", "."]).succeeded();
+    let begun = Instant::now();
+    image(&yard, ["commit", "-q", "-r", "8M", "-t", "writeback", "--allow-dir", ".", "over.qcow2"]).succeeded();
+    assert!(begun.elapsed().as_millis() >= 200, "{:?}", begun.elapsed());
+    image(&yard, ["convert", "-r", "0", "disk.img", "out.qcow2"]).failed(2, &["nothing a second"]);
+}
+
+#[test]
+fn sizes_and_options_of_qemu_imgs_are_understood() {
+    let yard = Yard::new();
+    for (format, options) in [
+        ("qcow2", "cluster_size=0x10000"),
+        ("raw", "preallocation=falloc"),
+        ("vmdk", "compat6=on,zeroed_grain=off"),
+        ("vhdx", "log_size=1M,block_state_zero=on,block_size=0x100000"),
+        ("vhdx", "block_state_zero=off"),
+    ] {
+        for name in ["ours", "theirs"] {
+            let words = ["create", "-q", "-f", format, "-o", options, name, "0x1000000"];
+            match name {
+                "ours" => image(&yard, words).succeeded(),
+                _ => qemu_img(&yard, &words.join(" ")),
+            };
+        }
+        let size = |name: &str| {
+            qemu_img(&yard, &format!("info --output=json -f {format} {name}")).json()["virtual-size"].clone()
+        };
+        assert_eq!(size("ours"), size("theirs"), "{format} {options}");
+        if format == "vmdk" {
+            let version = |name: &str| {
+                let bytes = fs::read(yard.path(name)).unwrap();
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                text.lines().find(|line| line.contains("virtualHWVersion")).map(str::to_owned)
+            };
+            assert_eq!(version("ours"), version("theirs"));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Images as qemu-img's `--image-opts` names them: `driver=qcow2,file.filename=disk.img`.
+
+use crate::usage_error::{UsageError, UsageLines};
+use anyhow::{Result, bail};
+use blockyard_block::specification::DiskSpecification;
+
+/// The disk that `text` names, if it names one so: as a disk specification, no such text means anything.
+pub(super) fn named(text: &str) -> Option<Result<DiskSpecification>> {
+    let is_one = text.starts_with("driver=") || text.starts_with("file.driver=") || text.starts_with("file.filename=");
+    is_one.then(|| parse(text))
+}
+
+fn parse(text: &str) -> Result<DiskSpecification> {
+    let (mut path, mut format, mut read_only, mut unlocked) = (None, None, false, false);
+    for option in options(text) {
+        let (key, value) = option.split_once('=').unwrap_or((&option, ""));
+        let place = match (key, value) {
+            ("driver", _) => &mut format,
+            ("file.filename", _) => &mut path,
+            ("file.driver", "file") => continue,
+            ("read-only", "on" | "off") => {
+                read_only = value == "on";
+                continue;
+            }
+            ("force-share", "on" | "off") => {
+                unlocked = value == "on";
+                continue;
+            }
+            ("key-secret" | "encrypt.key-secret" | "encrypt.format", _) => {
+                bail!(UsageError(format!("{text}: an encrypted image is FILE,key-file=KEY, and not {key}")))
+            }
+            _ => bail!(UsageError(format!(
+                "{text}: of qemu-img's image options there are driver=FORMAT, file.driver=file, file.filename=PATH, \
+                 read-only= and force-share=, and not {option}"
+            ))),
+        };
+        if place.replace(value.to_owned()).is_some() {
+            bail!(UsageError(format!("{text}: {key} is there twice")));
+        }
+    }
+    let Some(path) = path else { bail!(UsageError(format!("{text} names no file: add file.filename=PATH"))) };
+    let named = DiskSpecification::of_file(path);
+    let named = match format {
+        Some(format) => named.with_format_named(&format).map_err(UsageLines::from)?,
+        None => named,
+    };
+    let named = if read_only { named.read_only() } else { named };
+    Ok(if unlocked { named.unlocked() } else { named })
+}
+
+/// What stands between commas, of which two are one.
+fn options(text: &str) -> Vec<String> {
+    let (mut options, mut rest) = (vec![String::new()], text.chars().peekable());
+    while let Some(letter) = rest.next() {
+        let is_comma = letter == ',';
+        if is_comma && rest.next_if_eq(&',').is_none() {
+            options.push(String::new());
+        } else if let Some(last) = options.last_mut() {
+            last.push(letter);
+        }
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_as_for_qemu_img() {
+        for (text, wanted) in [
+            ("driver=qcow2,file.filename=a", "a,format=qcow2"),
+            ("driver=raw,file.driver=file,file.filename=a,,b", "a,,b,format=raw"),
+            ("file.filename=a.qcow2,read-only=on", "a.qcow2,ro"),
+            ("driver=vpc,file.filename=/x/a=b", "/x/a=b,format=vpc"),
+        ] {
+            assert_eq!(named(text).unwrap().unwrap().to_string(), wanted);
+        }
+        for text in ["a.img", "file:a", "driver", "./driver=raw,ro", "filename=a"] {
+            assert!(named(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_refused() {
+        for (text, wanted) in [
+            ("driver=raw", "names no file"),
+            ("driver=nbd,host=h", "and not host=h"),
+            ("driver=raw,file.driver=nbd,file.filename=a", "and not file.driver=nbd"),
+            ("driver=raw,file.filename=a,file.filename=b", "twice"),
+            ("driver=luks,key-secret=s,file.filename=a", "key-file=KEY"),
+            ("driver=no,file.filename=a", "no"),
+            ("driver=raw,file.filename=a,offset=1", "and not offset=1"),
+        ] {
+            let refused = named(text).unwrap().unwrap_err();
+            assert!(refused.to_string().contains(wanted), "{refused}");
+        }
+    }
+}
