@@ -6,7 +6,9 @@ use aes::cipher::{
     KeyInit,
 };
 use aes::{Aes128, Aes192, Aes256};
+use serpent::Serpent;
 use std::fmt;
+use twofish::Twofish;
 
 /// The unit of encryption.
 pub(in crate::formats) const SECTOR_BYTES: usize = 512;
@@ -17,6 +19,20 @@ const TWEAKS: usize = 8;
 const SECTOR_BLOCKS: usize = SECTOR_BYTES / 16;
 
 type Block = Array<u8, U16>;
+
+/// What encrypts blocks of 16 bytes, as headers call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cipher {
+    Aes,
+    Serpent,
+    Twofish,
+}
+
+impl Cipher {
+    /// Its name in headers.
+    pub(super) const NAMES: [(&'static str, Self); 3] =
+        [("aes", Self::Aes), ("serpent", Self::Serpent), ("twofish", Self::Twofish)];
+}
 
 /// A way to encrypt sectors, as headers call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +63,11 @@ impl Mode {
         Self::NAMES.iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
     }
 
-    /// Bytes of a volume's key, for AES with keys of `aes_bytes`.
-    pub(super) fn key_bytes(self, aes_bytes: usize) -> usize {
+    /// Bytes of a volume's key, for a cipher with keys of `cipher_bytes`.
+    pub(super) fn key_bytes(self, cipher_bytes: usize) -> usize {
         match self {
-            Self::XtsPlain64 | Self::XtsPlain => 2 * aes_bytes,
-            Self::CbcPlain64 | Self::CbcPlain | Self::CbcEssiv => aes_bytes,
+            Self::XtsPlain64 | Self::XtsPlain => 2 * cipher_bytes,
+            Self::CbcPlain64 | Self::CbcPlain | Self::CbcEssiv => cipher_bytes,
         }
     }
 }
@@ -66,13 +82,15 @@ trait Sectors: Send + Sync {
 }
 
 impl SectorCipher {
-    /// AES in a mode. `None` for a key of another length than it takes.
-    pub(super) fn new(mode: Mode, key: &[u8]) -> Option<Self> {
-        let aes_bytes = if mode.key_bytes(1) == 2 { key.len() / 2 } else { key.len() };
-        let sectors = match aes_bytes {
-            16 => of::<Aes128>(mode, key),
-            24 => of::<Aes192>(mode, key),
-            32 => of::<Aes256>(mode, key),
+    /// A cipher in a mode. `None` for a key of another length than it takes.
+    pub(super) fn new(cipher: Cipher, mode: Mode, key: &[u8]) -> Option<Self> {
+        let cipher_bytes = key.len() / mode.key_bytes(1);
+        let sectors = match (cipher, cipher_bytes) {
+            (Cipher::Aes, 16) => of::<Aes128, Aes256>(mode, key),
+            (Cipher::Aes, 24) => of::<Aes192, Aes256>(mode, key),
+            (Cipher::Aes, 32) => of::<Aes256, Aes256>(mode, key),
+            (Cipher::Serpent, 16 | 24 | 32) => of::<Serpent, Serpent>(mode, key),
+            (Cipher::Twofish, 16 | 24 | 32) => of::<Twofish, Twofish>(mode, key),
             _ => None,
         };
         sectors.map(Self)
@@ -83,7 +101,7 @@ impl SectorCipher {
         let mut key = zeroize::Zeroizing::new([0; 16]);
         let length = passphrase.len().min(key.len());
         key[..length].copy_from_slice(&passphrase[..length]);
-        Self::new(Mode::CbcPlain64, &*key)
+        Self::new(Cipher::Aes, Mode::CbcPlain64, &*key)
     }
 
     /// Encrypts whole sectors, the first of which has this number. Bytes behind the last whole one stay as they are.
@@ -103,9 +121,11 @@ impl fmt::Debug for SectorCipher {
     }
 }
 
-fn of<C>(mode: Mode, key: &[u8]) -> Option<Box<dyn Sectors>>
+/// By a cipher; `E`: the one that takes a hash of the key.
+fn of<C, E>(mode: Mode, key: &[u8]) -> Option<Box<dyn Sectors>>
 where
-    C: Aes + 'static,
+    C: BlockCipher + 'static,
+    E: BlockCipher + 'static,
 {
     Some(match mode {
         Mode::XtsPlain64 | Mode::XtsPlain => {
@@ -115,19 +135,25 @@ where
         }
         Mode::CbcPlain64 | Mode::CbcPlain => {
             let number = if mode == Mode::CbcPlain { plain } else { plain64 };
-            Box::new(Cbc { data: C::new_from_slice(key).ok()?, number, essiv: None })
+            Box::new(Cbc::<C, E> { data: C::new_from_slice(key).ok()?, number, essiv: None })
         }
         Mode::CbcEssiv => {
             let salt = super::hash::Hash::Sha256.digest(&[key]);
-            let essiv = Some(Aes256::new_from_slice(salt.as_slice()).ok()?);
+            let essiv = Some(E::new_from_slice(salt.as_slice()).ok()?);
             Box::new(Cbc { data: C::new_from_slice(key).ok()?, number: plain64, essiv })
         }
     })
 }
 
-trait Aes: BlockCipherEncrypt + BlockCipherDecrypt + BlockSizeUser<BlockSize = U16> + KeyInit + Send + Sync {}
+trait BlockCipher:
+    BlockCipherEncrypt + BlockCipherDecrypt + BlockSizeUser<BlockSize = U16> + KeyInit + Send + Sync
+{
+}
 
-impl<C: BlockCipherEncrypt + BlockCipherDecrypt + BlockSizeUser<BlockSize = U16> + KeyInit + Send + Sync> Aes for C {}
+impl<C: BlockCipherEncrypt + BlockCipherDecrypt + BlockSizeUser<BlockSize = U16> + KeyInit + Send + Sync> BlockCipher
+    for C
+{
+}
 
 fn plain64(sector: u64) -> Block {
     Array(u128::from(sector).to_le_bytes())
@@ -143,7 +169,7 @@ struct Xts<C> {
     number: fn(u64) -> Block,
 }
 
-impl<C: Aes> Xts<C> {
+impl<C: BlockCipher> Xts<C> {
     /// IEEE 1619, 5.3 and 5.4, for sectors of whole blocks: as many as are computed at once.
     fn each_sector(&self, first_sector: u64, bytes: &mut [u8], work: impl Fn(&C, &mut [Block])) {
         let (mut sector, mut tweaks) = (first_sector, [Block::default(); TWEAKS]);
@@ -176,7 +202,7 @@ fn xor(blocks: &mut [Block], with: &[Block]) {
     }
 }
 
-impl<C: Aes> Sectors for Xts<C> {
+impl<C: BlockCipher> Sectors for Xts<C> {
     fn encrypt(&self, first_sector: u64, bytes: &mut [u8]) {
         self.each_sector(first_sector, bytes, |cipher, blocks| cipher.encrypt_blocks(blocks));
     }
@@ -186,13 +212,13 @@ impl<C: Aes> Sectors for Xts<C> {
     }
 }
 
-struct Cbc<C> {
+struct Cbc<C, E> {
     data: C,
     number: fn(u64) -> Block,
-    essiv: Option<Aes256>,
+    essiv: Option<E>,
 }
 
-impl<C: Aes> Cbc<C> {
+impl<C: BlockCipher, E: BlockCipher> Cbc<C, E> {
     fn each_sector(&self, first_sector: u64, bytes: &mut [u8], work: impl Fn(&C, &Block, &mut [Block])) {
         for (n, bytes) in (0..).zip(bytes.chunks_exact_mut(SECTOR_BYTES)) {
             let mut vector = (self.number)(first_sector.wrapping_add(n));
@@ -204,7 +230,7 @@ impl<C: Aes> Cbc<C> {
     }
 }
 
-impl<C: Aes> Sectors for Cbc<C> {
+impl<C: BlockCipher, E: BlockCipher> Sectors for Cbc<C, E> {
     fn encrypt(&self, first_sector: u64, bytes: &mut [u8]) {
         self.each_sector(first_sector, bytes, |cipher, vector, blocks| {
             cbc::Encryptor::inner_iv_init(cipher, vector).encrypt_blocks(blocks);
@@ -231,7 +257,7 @@ mod tests {
         let key = hex(
             "27182818284590452353602874713526624977572470936999595749669676273141592653589793238462643383279502884197169399375105820974944592",
         );
-        let cipher = SectorCipher::new(Mode::XtsPlain64, &key).unwrap();
+        let cipher = SectorCipher::new(Cipher::Aes, Mode::XtsPlain64, &key).unwrap();
         let plain: Vec<u8> = (0..512).map(|n| n as u8).collect();
         let mut bytes = plain.clone();
         cipher.encrypt(0xff, &mut bytes);
@@ -243,20 +269,21 @@ mod tests {
     #[test]
     fn a_sector_is_the_same_wherever_it_stands_in_a_run() {
         for (_, mode) in Mode::NAMES {
-            for aes_bytes in [16, 24, 32] {
-                let key: Vec<u8> = (0..mode.key_bytes(aes_bytes)).map(|n| n as u8).collect();
-                let cipher = SectorCipher::new(mode, &key).unwrap();
+            let ciphers = Cipher::NAMES.into_iter().flat_map(|(_, which)| [16, 24, 32].map(|bytes| (which, bytes)));
+            for (which, cipher_bytes) in ciphers {
+                let key: Vec<u8> = (0..mode.key_bytes(cipher_bytes)).map(|n| n as u8).collect();
+                let cipher = SectorCipher::new(which, mode, &key).unwrap();
                 let plain: Vec<u8> = (0..19 * SECTOR_BYTES).map(|n| (n * 7 + n / 512) as u8).collect();
                 let mut run = plain.clone();
                 cipher.encrypt(u64::from(u32::MAX) - 9, &mut run);
                 for (n, sector) in plain.chunks(SECTOR_BYTES).enumerate() {
                     let mut alone = sector.to_vec();
                     cipher.encrypt(u64::from(u32::MAX) - 9 + n as u64, &mut alone);
-                    assert_eq!(alone, run[n * SECTOR_BYTES..][..SECTOR_BYTES], "{mode:?} {aes_bytes}");
+                    assert_eq!(alone, run[n * SECTOR_BYTES..][..SECTOR_BYTES], "{which:?} {mode:?} {cipher_bytes}");
                 }
                 cipher.decrypt(u64::from(u32::MAX) - 9, &mut run);
                 assert_eq!(run, plain);
-                assert!(SectorCipher::new(mode, &key[1..]).is_none());
+                assert!(SectorCipher::new(which, mode, &key[1..]).is_none());
             }
         }
     }

@@ -3,21 +3,29 @@
 use hmac::digest::Digest;
 use ripemd::Ripemd160;
 use sha1::Sha1;
-use sha2::{Sha256, Sha512};
+use sha2::{Sha224, Sha256, Sha384, Sha512};
 use zeroize::Zeroizing;
 
 /// A hash, as headers call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hash {
     Sha1,
+    Sha224,
     Sha256,
+    Sha384,
     Sha512,
     Ripemd160,
 }
 
 impl Hash {
-    pub(super) const NAMES: [(&'static str, Self); 4] =
-        [("sha1", Self::Sha1), ("sha256", Self::Sha256), ("sha512", Self::Sha512), ("ripemd160", Self::Ripemd160)];
+    pub(super) const NAMES: [(&'static str, Self); 6] = [
+        ("sha1", Self::Sha1),
+        ("sha224", Self::Sha224),
+        ("sha256", Self::Sha256),
+        ("sha384", Self::Sha384),
+        ("sha512", Self::Sha512),
+        ("ripemd160", Self::Ripemd160),
+    ];
 
     pub(super) fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, hash)| *hash == self).map_or("", |(name, _)| name)
@@ -27,7 +35,9 @@ impl Hash {
     pub(super) fn bytes(self) -> usize {
         match self {
             Self::Sha1 | Self::Ripemd160 => 20,
+            Self::Sha224 => 28,
             Self::Sha256 => 32,
+            Self::Sha384 => 48,
             Self::Sha512 => 64,
         }
     }
@@ -36,7 +46,9 @@ impl Hash {
     pub(super) fn digest(self, parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
         match self {
             Self::Sha1 => digest::<Sha1>(parts),
+            Self::Sha224 => digest::<Sha224>(parts),
             Self::Sha256 => digest::<Sha256>(parts),
+            Self::Sha384 => digest::<Sha384>(parts),
             Self::Sha512 => digest::<Sha512>(parts),
             Self::Ripemd160 => digest::<Ripemd160>(parts),
         }
@@ -46,7 +58,9 @@ impl Hash {
     pub(super) fn derive(self, passphrase: &[u8], salt: &[u8], iterations: u32, key: &mut [u8]) {
         match self {
             Self::Sha1 => pbkdf2::pbkdf2_hmac::<Sha1>(passphrase, salt, iterations, key),
+            Self::Sha224 => pbkdf2::pbkdf2_hmac::<Sha224>(passphrase, salt, iterations, key),
             Self::Sha256 => pbkdf2::pbkdf2_hmac::<Sha256>(passphrase, salt, iterations, key),
+            Self::Sha384 => pbkdf2::pbkdf2_hmac::<Sha384>(passphrase, salt, iterations, key),
             Self::Sha512 => pbkdf2::pbkdf2_hmac::<Sha512>(passphrase, salt, iterations, key),
             Self::Ripemd160 => pbkdf2::pbkdf2_hmac::<Ripemd160>(passphrase, salt, iterations, key),
         }

@@ -1,6 +1,6 @@
 //! What a header says, as it is on the disk: section 2.2.
 
-use super::cipher::Mode;
+use super::cipher::{Cipher, Mode};
 use super::hash::Hash;
 use super::stripes::STRIPES;
 use crate::printable;
@@ -67,6 +67,7 @@ pub struct LuksSlot {
 /// What there is no other way to encrypt by than these, and what a key has of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scheme {
+    pub(super) cipher: Cipher,
     pub(super) mode: Mode,
     pub(super) hash: Hash,
     pub(super) key_bytes: usize,
@@ -149,11 +150,15 @@ impl LuksHeader {
     pub(super) fn scheme(&self) -> Result<Scheme, String> {
         let Self { cipher, mode, hash, key_bytes, .. } = self;
         let known = |names: Vec<&str>| names.join(", ");
-        let found = Mode::NAMES.iter().find(|(name, _)| cipher == "aes" && *name == mode);
-        let Some(&(_, mode)) = found else {
+        let found = Cipher::NAMES.iter().find(|(name, _)| name == cipher);
+        let found = found.zip(Mode::NAMES.iter().find(|(name, _)| name == mode));
+        let Some((&(_, cipher), &(_, mode))) = found else {
+            let ciphers = known(Cipher::NAMES.map(|(name, _)| name).into());
             let names = known(Mode::NAMES.map(|(name, _)| name).into());
             let (cipher, mode) = (printable(cipher), printable(mode));
-            return Err(format!("is encrypted by {cipher}-{mode}, which is not supported: aes is, with {names}"));
+            return Err(format!(
+                "is encrypted by {cipher}-{mode}, which is not supported: {ciphers} are, with {names}"
+            ));
         };
         let Some(&(_, hash)) = Hash::NAMES.iter().find(|(name, _)| *name == hash) else {
             let names = known(Hash::NAMES.map(|(name, _)| name).into());
@@ -162,7 +167,7 @@ impl LuksHeader {
         };
         let keys = [16, 24, 32].map(|aes_bytes| mode.key_bytes(aes_bytes));
         match keys.into_iter().find(|&possible| u64::from(*key_bytes) == possible as u64) {
-            Some(key_bytes) => Ok(Scheme { mode, hash, key_bytes }),
+            Some(key_bytes) => Ok(Scheme { cipher, mode, hash, key_bytes }),
             None => Err(format!("is damaged: aes-{} has no keys of {key_bytes} bytes", mode.name())),
         }
     }

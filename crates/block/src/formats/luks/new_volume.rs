@@ -1,6 +1,6 @@
 //! Making volumes: a key out of the kernel's random numbers, and a header with one passphrase.
 
-use super::cipher::{Mode, SectorCipher};
+use super::cipher::{Cipher, Mode, SectorCipher};
 use super::hash::Hash;
 use super::header::{HEADER_BYTES, LuksHeader, LuksSlot, SALT_BYTES, SLOTS, Scheme};
 use super::stripes::{self, STRIPES};
@@ -116,7 +116,7 @@ impl LuksOptions {
         if self.aes_bytes == 24 && self.cipher_mode == "xts" {
             return Err("xts takes aes-128 or aes-256".to_owned());
         }
-        Ok(Scheme { mode, hash: self.hash, key_bytes: mode.key_bytes(self.aes_bytes) })
+        Ok(Scheme { cipher: Cipher::Aes, mode, hash: self.hash, key_bytes: mode.key_bytes(self.aes_bytes) })
     }
 }
 
@@ -146,9 +146,9 @@ impl NewVolume {
     /// When the options make no sense, or the system gives no random numbers.
     pub(in crate::formats) fn make(options: &LuksOptions, passphrase: &[u8]) -> io::Result<Self> {
         let scheme = options.scheme().map_err(io::Error::other)?;
-        let Scheme { mode, key_bytes, .. } = scheme;
+        let Scheme { cipher, mode, key_bytes, .. } = scheme;
         let key = random(key_bytes)?;
-        let cipher = SectorCipher::new(mode, &key).ok_or(io::ErrorKind::InvalidInput)?;
+        let cipher = SectorCipher::new(cipher, mode, &key).ok_or(io::ErrorKind::InvalidInput)?;
         let mut header = empty(scheme)?;
         let iterations = iterations(scheme, options.time);
         header.iterations = (iterations / 8).max(ITERATIONS_MIN);
@@ -172,14 +172,14 @@ pub(super) fn fill_slot(
     passphrase: &[u8],
     iterations: u32,
 ) -> io::Result<Zeroizing<Vec<u8>>> {
-    let Scheme { mode, hash, key_bytes } = scheme;
+    let Scheme { cipher, mode, hash, key_bytes } = scheme;
     let mut material = random(scheme.material_bytes())?;
     stripes::split(key, &mut material, hash);
     slot.salt.copy_from_slice(&random(SALT_BYTES)?);
     (slot.is_active, slot.iterations, slot.stripes) = (true, iterations, STRIPES as u32);
     let mut derived = Zeroizing::new(vec![0; key_bytes]);
     hash.derive(passphrase, &slot.salt, iterations, &mut derived);
-    SectorCipher::new(mode, &derived).ok_or(io::ErrorKind::InvalidInput)?.encrypt(0, &mut material);
+    SectorCipher::new(cipher, mode, &derived).ok_or(io::ErrorKind::InvalidInput)?.encrypt(0, &mut material);
     Ok(material)
 }
 

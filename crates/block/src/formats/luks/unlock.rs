@@ -41,7 +41,8 @@ fn unlock_within(
 ) -> Result<SectorCipher, UnlockError> {
     let scheme = header.scheme().map_err(UnlockError::Unusable)?;
     let (_, key) = first_of(header, slots(header, scheme, passphrase, &read, |_| true, rounds_max)?)?;
-    SectorCipher::new(scheme.mode, &key).ok_or_else(|| UnlockError::Unusable("has a key that cannot be".to_owned()))
+    SectorCipher::new(scheme.cipher, scheme.mode, &key)
+        .ok_or_else(|| UnlockError::Unusable("has a key that cannot be".to_owned()))
 }
 
 /// The first slot that is for this passphrase, and the volume's key.
@@ -149,10 +150,10 @@ fn try_slot(
     passphrase: &[u8],
     material: &mut [u8],
 ) -> Option<VolumeKey> {
-    let Scheme { mode, hash, key_bytes } = scheme;
+    let Scheme { cipher, mode, hash, key_bytes } = scheme;
     let mut derived = Zeroizing::new(vec![0; key_bytes]);
     hash.derive(passphrase, &slot.salt, slot.iterations, &mut derived);
-    SectorCipher::new(mode, &derived)?.decrypt(0, material);
+    SectorCipher::new(cipher, mode, &derived)?.decrypt(0, material);
     let key = stripes::merge(material, key_bytes, hash);
     zeroize::Zeroize::zeroize(material);
     (digest(header, scheme, &key) == header.digest).then_some(key)
