@@ -196,3 +196,34 @@ fn a_backing_file_in_another_format_than_is_said_comes_with_a_remedy_that_helps(
         assert!(!said.stderr.contains(",format="), "{}", said.stderr);
     }
 }
+
+/// Clusters with parts have a place, and none of their parts is there: what is behind shows.
+#[test]
+fn an_image_with_extended_l2_entries_is_preallocated_over_its_backing_file() {
+    let yard = Yard::new();
+    let raw = yard.random("base.img", 3 * MIB, 21);
+    image(&yard, ["create", "-q", "-b", "base.img", "-F", "raw", "-o", "preallocation=metadata", "no.qcow2"])
+        .failed(1, &["extended_l2=on"]);
+    for how in ["metadata", "falloc", "full"] {
+        let options = format!("extended_l2=on,preallocation={how}");
+        let line = format!("create -q -f qcow2 -o {options} -b base.img -F raw theirs.qcow2");
+        qemu_img(&yard, &line);
+        image(&yard, line.replace("theirs", "ours").split(' ')).succeeded();
+        let maps =
+            ["ours.qcow2", "theirs.qcow2"].map(|name| qemu_img(&yard, &format!("map --output=json {name}")).json());
+        assert_eq!(maps[0], maps[1], "{how}");
+        let lengths = ["ours.qcow2", "theirs.qcow2"].map(|name| fs::metadata(yard.path(name)).unwrap().len());
+        assert_eq!(lengths[0], lengths[1], "{how}");
+        image(&yard, ["convert", "-q", "--allow-dir", ".", "ours.qcow2", "out.img"]).succeeded();
+        assert!(same(&yard.path("out.img"), &raw), "{how}");
+        yard.random("other.img", MIB, 22);
+        image(&yard, ["convert", "-q", "-n", "--allow-dir", ".", "other.img", "ours.qcow2"]).succeeded();
+        qemu_img(&yard, "check -q ours.qcow2");
+        image(&yard, ["convert", "-q", "--allow-dir", ".", "ours.qcow2", "out.img"]).succeeded();
+        let (out, other) = (fs::read(yard.path("out.img")).unwrap(), fs::read(yard.path("other.img")).unwrap());
+        assert!(
+            out[..MIB as usize] == other && out[MIB as usize..] == fs::read(&raw).unwrap()[MIB as usize..],
+            "{how}"
+        );
+    }
+}

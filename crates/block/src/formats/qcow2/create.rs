@@ -171,8 +171,9 @@ impl Qcow2CreateOptions {
             }
         }
         if let Some(Qcow2Backing { name, format }) = backing {
-            if preallocation != Preallocation::Off {
-                let problem = "an image with a backing file cannot be preallocated: nothing would show through";
+            if preallocation != Preallocation::Off && !features.has_extended_l2 {
+                let problem = "an image with a backing file is preallocated with extended_l2=on only: else nothing would \
+                               show through";
                 return Err(ImageError::Invalid(problem.into()));
             }
             let is_known = ChainFormat::of_word(format).is_some_and(|known| known.word() == format);

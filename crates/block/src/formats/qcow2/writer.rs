@@ -178,11 +178,13 @@ impl Qcow2Writer {
         start
     }
 
-    /// The same of clusters that read as zeros, and of which nothing need be written; they lie one after the other on
-    /// the disk.
+    /// The same of clusters that read as zeros, or as what is behind the image, and of which nothing need be written;
+    /// they lie one after the other on the disk.
     pub(super) fn place_zeros(&self, count: usize, clusters: impl Iterator<Item = u64>) -> u64 {
+        // What is behind them shows where no part is there, nor zeros.
+        let all = if self.backing.is_none() { self.clusters.all_parts() } else { 0 };
         if self.encryption.is_none() && self.data_file.is_none() {
-            return self.place(count, clusters.map(|offset| (offset, self.clusters.all_parts())));
+            return self.place(count, clusters.map(|offset| (offset, all)));
         }
         let mut clusters = clusters.take(count).peekable();
         let mut layout = self.layout();
@@ -192,7 +194,6 @@ impl Qcow2Writer {
             None => layout.take_clusters(count as u64, self.cluster_bits),
         };
         // What lies in the file is zeros, but none that decrypt to any.
-        let all = self.clusters.all_parts();
         let (data, zeros) = if self.encryption.is_none() { (all, 0) } else { (0, all) };
         for (index, offset) in clusters.enumerate() {
             let offset_bytes = start + ((index as u64) << self.cluster_bits);
