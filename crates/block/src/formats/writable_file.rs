@@ -201,8 +201,8 @@ impl WritableFile {
         }
     }
 
-    /// Whether the first of `length` bytes from an offset take no storage in the file, so that what is not encrypted reads
-    /// as zeros, and of how many that is known. What lies behind the file's end does not count as a hole.
+    /// Whether the first of `length` bytes from an offset take no storage in the file, so that what is not encrypted
+    /// reads as zeros, and of how many that is known. What lies behind the file's end does not count as a hole.
     pub(super) fn first_run(&self, offset: u64, length: u64) -> (bool, u64) {
         let end = offset.saturating_add(length).min(self.length_bytes());
         if offset >= end || !self.cipher.is_none() {

@@ -125,8 +125,8 @@ fn holes_of_a_file_below_its_clusters_are_zeros_as_for_qemu_img() {
         let ours = image(&yard, measure.iter().chain(&allow).chain(&[name])).succeeded().json();
         let theirs = qemu_img(&yard, &format!("measure --output=json -f {format} -O qcow2 {name}")).json();
         assert_eq!(ours["required"], theirs["required"], "{name}");
-        // Of parts of a cluster that are not there yet, qemu-img says where they would be; of a VHD's blocks, which ours
-        // says no more of than that they are there, where there are holes.
+        // Of parts of a cluster that are not there yet, qemu-img says where they would be; of a VHD, where there are
+        // holes.
         if !matches!(name, "extended.qcow2" | "fixed.vhd") {
             let [ours, theirs] = maps(&yard, format, name);
             assert_eq!(ours, theirs, "{name}");

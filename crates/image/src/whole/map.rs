@@ -48,8 +48,8 @@ pub struct MapEntry {
 }
 
 impl Map {
-    /// Of a qcow2 image, with those that are behind it, some of which `keys` may have to open. `lock`: against who writes
-    /// to it.
+    /// Of a qcow2 image, with those that are behind it, some of which `keys` may have to open. `lock`: against who
+    /// writes to it.
     ///
     /// # Errors
     /// When it or one of those cannot be opened.
