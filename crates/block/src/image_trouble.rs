@@ -18,6 +18,8 @@ pub enum ImageTrouble {
     UnclosedVmdk,
     /// A compressed part of it cannot be read. Said once of each image that is open.
     Unreadable,
+    /// It cannot be written to, as what was looked at in the background says. The error goes on after its path.
+    Unwritable,
 }
 
 type Listener = fn(&Path, ImageTrouble, &io::Error);

@@ -13,7 +13,8 @@ static IS_UNCLOSED: AtomicBool = AtomicBool::new(false);
 /// of those that cannot be closed.
 pub fn watch_images() {
     hear_of_trouble(|path, trouble, error| {
-        IS_UNCLOSED.fetch_or(trouble != ImageTrouble::Unreadable, Ordering::SeqCst);
+        let is_unclosed = matches!(trouble, ImageTrouble::UnclosedQcow2 | ImageTrouble::UnclosedVmdk);
+        IS_UNCLOSED.fetch_or(is_unclosed, Ordering::SeqCst);
         let path = shown(path);
         terminal::say(&match trouble {
             ImageTrouble::UnclosedQcow2 => format!(
@@ -25,6 +26,7 @@ pub fn watch_images() {
                 "{path}: closing it failed: {error}; what was flushed is there; `blockyard image check` says whether its \
                  tables are in order, and `blockyard image convert` makes a new image of what can be read"
             ),
+            ImageTrouble::Unwritable => format!("note: {path} {}", printable(&error.to_string())),
             ImageTrouble::Unreadable => {
                 format!("note: {path}: a part of it cannot be read: {}", printable(&error.to_string()))
             }

@@ -4,7 +4,9 @@
 //! What is small is checked when it is opened ([`CHECKED_AT_ONCE_BYTES`]), so that whoever opens a damaged image is
 //! told. Of a large one, changes wait for the check; damage fails all of them, with EUCLEAN.
 
+use crate::image_trouble::{ImageTrouble, tell_of_trouble};
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -25,13 +27,14 @@ struct Shared<T> {
 }
 
 impl<T: Send + 'static> PendingCheck<T> {
-    /// Begins `check` in a thread called `name`, which calls `ended` when its outcome is there. It looks now and then
-    /// whether it is over.
+    /// Begins `check` of the image at `path` in a thread called `name`, which calls `ended` when its outcome is there.
+    /// It looks now and then whether it is over. What is wrong is told, as requests fail with no more than a number.
     ///
     /// # Errors
     /// When there can be no thread.
     pub(super) fn start(
         name: &str,
+        path: PathBuf,
         check: impl FnOnce(&AtomicBool) -> Result<T, String> + Send + 'static,
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
@@ -39,6 +42,11 @@ impl<T: Send + 'static> PendingCheck<T> {
         let working = Arc::clone(&shared);
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             let outcome = check(&working.is_over);
+            if let Err(problem) = &outcome
+                && !working.is_over.load(Ordering::Acquire)
+            {
+                tell_of_trouble(&path, ImageTrouble::Unwritable, &io::Error::other(problem.clone()));
+            }
             *working.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
             ended();
         })?;

@@ -4,6 +4,7 @@ use crate::rig::{Rig, WRITE, check_clean, open, open_allowed, pattern, qemu_img,
 use blockyard_block::{AllowedDirectories, FileOptions, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, RequestError};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 fn directory() -> (TempDir, impl Fn(&str) -> PathBuf) {
@@ -139,6 +140,106 @@ fn refcounts_that_a_crash_left_behind_are_put_right() {
     assert!(rig.read(0, 65_536) == pattern(65_536, 1));
     drop(rig);
     check_clean(text(&image));
+}
+
+/// An image with a snapshot, as bytes to be spoiled, and what lies where.
+struct WithSnapshot {
+    bytes: Vec<u8>,
+    /// Of the disk.
+    l2: usize,
+    refblock: usize,
+    /// The table of snapshots, and the snapshot's L1 table, L2 table and first cluster.
+    own: [(&'static str, usize); 4],
+}
+
+impl WithSnapshot {
+    fn at(image: &Path) -> Self {
+        qemu_img(&["create", "-q", "-f", "qcow2", "-o", "cluster_size=4k", text(image), "4M"]);
+        qemu_io(text(image), "qcow2", &["write -P 1 0 64k"]);
+        qemu_img(&["snapshot", "-c", "s", text(image)]);
+        qemu_io(text(image), "qcow2", &["write -P 2 0 64k"]);
+        let bytes = fs::read(image).unwrap();
+        let place = |at: usize| (be64(&bytes, at) & 0x00ff_ffff_ffff_fe00) as usize;
+        let (l2, refblock, table) = (place(place(40)), place(place(48)), place(64));
+        let l1 = place(table);
+        let snapshot_l2 = place(l1);
+        let own = [("table", table), ("L1 table", l1), ("L2 table", snapshot_l2), ("data", place(snapshot_l2))];
+        Self { bytes, l2, refblock, own }
+    }
+}
+
+#[test]
+fn what_snapshots_use_is_not_written_to() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    let good = WithSnapshot::at(&image);
+    open(&image);
+    for (what, place) in good.own {
+        let mut bad = good.bytes.clone();
+        bad[good.l2 + 8 * 40..][..8].copy_from_slice(&(place as u64 | 1 << 63).to_be_bytes());
+        fs::write(&image, &bad).unwrap();
+        let error = refusal(&image, &FileOptions::default());
+        assert!(error.contains("has two uses"), "{what}: {error}");
+    }
+    // What a snapshot calls its data is a table.
+    let [.., (_, snapshot_l2), _] = good.own;
+    for place in [good.refblock, good.l2] {
+        let mut bad = good.bytes.clone();
+        bad[snapshot_l2 + 8 * 40..][..8].copy_from_slice(&(place as u64).to_be_bytes());
+        fs::write(&image, &bad).unwrap();
+        let error = refusal(&image, &FileOptions::default());
+        assert!(error.contains("has two uses"), "{error}");
+    }
+}
+
+#[test]
+fn what_snapshots_use_is_not_given_to_others_where_a_crash_left_it_free() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    let good = WithSnapshot::at(&image);
+    for (what, place) in good.own {
+        let mut bad = good.bytes.clone();
+        bad[good.refblock + place / 4096 * 2..][..2].fill(0);
+        fs::write(&image, &bad).unwrap();
+        let mut rig = Rig::new(open(&image));
+        for at in 0..16 {
+            rig.write((1 << 20) + at * 65_536, &pattern(65_536, at + 1));
+        }
+        drop(rig);
+        check_clean(text(&image));
+        qemu_img(&["convert", "-l", "s", "-O", "raw", text(&image), text(&path("raw"))]);
+        let snapshot = fs::read(path("raw")).unwrap();
+        assert!(snapshot[..65_536].iter().all(|&byte| byte == 1), "{what}");
+    }
+}
+
+#[test]
+fn a_data_file_has_a_cluster_where_the_disk_does() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    for options in ["", ",extended_l2=on"] {
+        let data = format!("cluster_size=64k,data_file={}{options}", text(&path("data")));
+        let _ = fs::remove_file(path("data"));
+        qemu_img(&["create", "-q", "-f", "qcow2", "-o", &data, text(&image), "4M"]);
+        qemu_io(text(&image), "qcow2", &["write -P 1 0 64k", "write -P 2 448k 64k"]);
+        let good = fs::read(&image).unwrap();
+        let l2 = (be64(&good, be64(&good, 40) as usize) & !(1 << 63)) as usize;
+        // The first cluster lies where the sixth is to be.
+        let mut bad = good.clone();
+        bad[l2..][..8].copy_from_slice(&(5 << 16 | 1_u64 << 63).to_be_bytes());
+        fs::write(&image, &bad).unwrap();
+        let mut rig = Rig::new(open_allowed(&image, &FileOptions::default()));
+        let before = fs::read(path("data")).unwrap();
+        assert!(rig.write_as(WRITE, 0, &pattern(4096, 1)).is_err());
+        assert!(rig.write_as(WRITE, 65_536 / 2, &pattern(65_536, 1)).is_err());
+        assert!(rig.read(448 << 10, 65_536).iter().all(|&byte| byte == 2));
+        drop(rig);
+        assert!(fs::read(path("data")).unwrap() == before);
+        let raw = path("raw");
+        let mut convert = Command::new("qemu-img");
+        let status = convert.args(["convert", "-O", "raw", text(&image), text(&raw)]).stderr(Stdio::null()).status();
+        assert!(!status.unwrap().success(), "QEMU reads it");
+    }
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl Worker {
         let readers = Readers::new(Arc::clone(&image), path.clone(), "block map unpack");
         let shared = Arc::new(Shared { image, inbox: Inbox::default() });
         let woken = Arc::clone(&shared);
-        let start = |checking| Changing::new(checking, move || woken.inbox.wake());
+        let start = |checking| Changing::new(checking, &path, move || woken.inbox.wake());
         let changing = to_change.map(start).transpose()?;
         let working = Arc::clone(&shared);
         let run = move || {
@@ -162,12 +162,16 @@ enum Changing {
 }
 
 impl Changing {
-    fn new(Checking { written, tables }: Checking, ended: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    fn new(
+        Checking { written, tables }: Checking,
+        path: &Path,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
         Ok(match tables {
             Ok(tables) => Self::Ready(Changes::new(written, tables)),
             Err(unchecked) => {
                 let check = move |is_over: &AtomicBool| check(unchecked, is_over);
-                Self::Pending(written, PendingCheck::start("block map check", check, ended)?)
+                Self::Pending(written, PendingCheck::start("block map check", path.to_owned(), check, ended)?)
             }
         })
     }

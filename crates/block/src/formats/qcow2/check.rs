@@ -1,7 +1,8 @@
 //! What must hold before an image is written to: every cluster has one use, and its refcount knows.
 //!
 //! Images come from anybody, and from programs that a crash may have stopped between a table and its refcount. A
-//! cluster that is in use and called free would be given to other data as well: here its refcount is put right.
+//! cluster that is in use and called free would be given to other data as well: here its refcount is put right. What
+//! snapshots use they share with each other and with the disk, which then does not write there in place.
 //! Whatever else is wrong is refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of
 //! data. It ends at the first thing that is wrong; [`super::census`] finds all, of the same references.
 
@@ -11,7 +12,7 @@ use super::header::{Header, Table};
 use super::pieces::Pieces;
 use super::refblock::Refblock;
 use super::references::{self, Part, Reference};
-use super::snapshots::L1_MAX_BYTES;
+use super::snapshots::{self, L1_MAX_BYTES};
 use super::use_map::{Use, UseMap, WORD_CLUSTERS, has_compressed, used};
 use crate::Remedy;
 use crate::formats::WritableFile;
@@ -32,11 +33,9 @@ pub(super) fn repair() -> String {
 /// `is_over`: nobody wants to know any more, which is an error, too.
 pub(super) fn check(file: &WritableFile, header: &Header, is_over: &AtomicBool) -> Result<(), String> {
     let mut scan = Scan::new(file, header, is_over)?;
-    scan.claim_metadata().and_then(|()| scan.claim_data()).and_then(|()| scan.check_refcounts()).map_err(|problem| {
-        match problem {
-            Problem::Damage(what) => format!("is damaged: {what}; {}", repair()),
-            Problem::Unreadable(error) => format!("cannot be checked: {error}"),
-        }
+    scan.check().map_err(|problem| match problem {
+        Problem::Damage(what) => format!("is damaged: {what}; {}", repair()),
+        Problem::Unreadable(error) => format!("cannot be checked: {error}"),
     })
 }
 
@@ -102,7 +101,24 @@ impl<'a> Scan<'a> {
         })
     }
 
-    fn claim(&mut self, reference: &Reference) -> Result<(), Problem> {
+    fn check(&mut self) -> Result<(), Problem> {
+        self.claim_metadata()?;
+        let l1_tables = self.claim_snapshot_table()?;
+        let metadata = (!l1_tables.is_empty()).then(|| self.uses.clone());
+        self.claim_data()?;
+        metadata.map_or(Ok(()), |metadata| self.share_with_snapshots(&l1_tables, &metadata))?;
+        self.check_refcounts()
+    }
+
+    fn go_on(&self) -> Result<(), Problem> {
+        match self.is_over.load(Ordering::Acquire) {
+            true => Err(Problem::Unreadable(io::ErrorKind::Interrupted.into())),
+            false => Ok(()),
+        }
+    }
+
+    /// The clusters that are referred to.
+    fn clusters_of(&self, reference: &Reference) -> Result<Range<u64>, Problem> {
         let Reference { part, offset_bytes, length_bytes, .. } = *reference;
         if !reference.is_aligned(self.header) {
             let what = match part {
@@ -113,7 +129,12 @@ impl<'a> Scan<'a> {
             return damage(format!("the {what} at {offset_bytes} does not begin with a cluster"));
         }
         let bits = self.header.cluster_bits;
-        let clusters = offset_bytes >> bits..offset_bytes.saturating_add(length_bytes).div_ceil(1 << bits);
+        Ok(offset_bytes >> bits..offset_bytes.saturating_add(length_bytes).div_ceil(1 << bits))
+    }
+
+    fn claim(&mut self, reference: &Reference) -> Result<(), Problem> {
+        let Reference { part, offset_bytes, .. } = *reference;
+        let clusters = self.clusters_of(reference)?;
         match part {
             Part::Compressed => clusters.clone().try_for_each(|cluster| self.share(cluster))?,
             _ => self.claim_clusters(clusters.clone(), reference.is_copied())?,
@@ -164,6 +185,7 @@ impl<'a> Scan<'a> {
         references::in_header(self.header).try_for_each(|reference| self.claim(&reference))?;
         for refblock in references::in_refcount_table(self.file, self.header) {
             let refblock = refblock?;
+            self.go_on()?;
             self.claim(&refblock)?;
             self.refblocks.resize(refblock.index, 0);
             self.refblocks.push(refblock.offset_bytes);
@@ -195,6 +217,63 @@ impl<'a> Scan<'a> {
         self.claim(&Reference { part: Part::L1Table, index: 0, entry: 0, offset_bytes, length_bytes })
     }
 
+    /// The table of snapshots, and their L1 tables, which come back. They are nobody else's.
+    fn claim_snapshot_table(&mut self) -> Result<Vec<Table>, Problem> {
+        let directory = snapshots::snapshots(self.file, self.header)?;
+        if let Some(flaw) = directory.flaw {
+            return damage(flaw);
+        }
+        directory.own.map_or(Ok(()), |own| self.claim_table(own))?;
+        for table in &directory.tables {
+            if table.length_bytes > L1_MAX_BYTES {
+                return damage(format!("the L1 table of a snapshot at {} is too large", table.offset_bytes));
+            }
+            self.claim_table(*table)?;
+        }
+        Ok(directory.tables)
+    }
+
+    /// What snapshots use behind their L1 tables: none of it is `metadata`, and nobody writes to it in place.
+    fn share_with_snapshots(&mut self, l1_tables: &[Table], metadata: &UseMap) -> Result<(), Problem> {
+        // Snapshots share tables, each of which is looked into once.
+        let mut seen = UseMap::new(self.uses.clusters());
+        for &l1 in l1_tables {
+            for table in references::in_l1(self.file, self.header, l1) {
+                let table = table?;
+                self.go_on()?;
+                if !table.is_used() {
+                    continue;
+                }
+                self.share_with_snapshot(&table, metadata)?;
+                let cluster = table.offset_bytes >> self.header.cluster_bits;
+                if seen.claim(cluster..cluster + 1, Use::Once).is_err() {
+                    continue;
+                }
+                for cluster in references::in_l2(self.file, self.header, table.offset_bytes) {
+                    let cluster = cluster?;
+                    if cluster.is_used() {
+                        self.share_with_snapshot(&cluster, metadata)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn share_with_snapshot(&mut self, reference: &Reference, metadata: &UseMap) -> Result<(), Problem> {
+        let clusters = self.clusters_of(reference)?;
+        self.check_inside(clusters.end, reference.offset_bytes)?;
+        for cluster in clusters {
+            match (self.uses.get(cluster), reference.part) {
+                (None | Some(Use::Compressed), Part::Compressed) => self.share(cluster)?,
+                (None, _) => self.claim_clusters(cluster..cluster + 1, false)?,
+                (Some(Use::Once), Part::L2Table | Part::Data) if metadata.get(cluster).is_none() => {}
+                _ => return self.has_two_uses(cluster),
+            }
+        }
+        Ok(())
+    }
+
     fn claim_data(&mut self) -> Result<(), Problem> {
         let (layout, cluster_bytes) = (Layout::of(self.header), self.header.cluster_bytes());
         let mut l1 = Pieces::of(self.file, self.header.l1);
@@ -208,9 +287,7 @@ impl<'a> Scan<'a> {
             for tables in offsets.chunk_by(|&one, &next| one + cluster_bytes == next) {
                 l2.begin(Table { offset_bytes: tables[0], length_bytes: tables.len() as u64 * cluster_bytes });
                 while let Some((_, piece)) = l2.next()? {
-                    if self.is_over.load(Ordering::Acquire) {
-                        return Err(Problem::Unreadable(io::ErrorKind::Interrupted.into()));
-                    }
+                    self.go_on()?;
                     let reference = |entry| references::of_l2_entry(0, entry, layout);
                     self.claim_entries(piece, layout.entry_words(), reference)?;
                 }
@@ -264,19 +341,24 @@ impl<'a> Scan<'a> {
         let mut ones = Refblock::empty(self.header.cluster_bits, self.header.refcount_order);
         (0..WORD_CLUSTERS as usize).for_each(|index| ones.set_to_one(index));
         ones.bytes.truncate((WORD_CLUSTERS as usize) << self.header.refcount_order >> 3);
+        let mut is_mended = false;
         for (index, words) in self.uses.words().chunks((per_block / WORD_CLUSTERS) as usize).enumerate() {
             if words.iter().any(|&word| word != 0) {
+                self.go_on()?;
                 match self.refblocks.get(index) {
                     None | Some(0) => return damage("clusters that are in use have no refcount"),
-                    Some(&refblock) => self.check_refblock(refblock, index as u64 * per_block, words, &ones.bytes)?,
+                    Some(&refblock) => {
+                        is_mended |= self.check_refblock(refblock, index as u64 * per_block, words, &ones.bytes)?;
+                    }
                 }
             }
         }
-        Ok(())
+        if is_mended { Ok(self.file.barrier()?) } else { Ok(()) }
     }
 
     /// The block at an offset, which begins with a cluster's refcount; `ones` is what those of a word are that are one.
-    fn check_refblock(&self, offset: u64, first: u64, words: &[u64], ones: &[u8]) -> Result<(), Problem> {
+    /// Whether something of it was put right, which is not stable yet.
+    fn check_refblock(&self, offset: u64, first: u64, words: &[u64], ones: &[u8]) -> Result<bool, Problem> {
         let mut block = Refblock::read(self.file, self.header, offset)?;
         let mut is_mended = false;
         for (index, &word) in words.iter().enumerate() {
@@ -304,8 +386,8 @@ impl<'a> Scan<'a> {
             }
         }
         if is_mended {
-            self.file.write_stable(&block.bytes, offset)?;
+            self.file.write(&block.bytes, offset)?;
         }
-        Ok(())
+        Ok(is_mended)
     }
 }

@@ -157,6 +157,19 @@ impl Layout {
         Entry::Plain(Mapping { place, data, zeros })
     }
 
+    /// The same of the entry of a cluster of the disk: in a data file, that lies where it does on the disk. Another
+    /// place would be another cluster's.
+    pub(super) fn entry_of(self, cluster: u64, word: u64, parts: u64) -> Entry {
+        match self.entry(word, parts) {
+            Entry::Plain(Mapping { place: Some(place), .. })
+                if self.has_data_file && place.offset_bytes >> self.cluster_bits != cluster =>
+            {
+                Entry::Invalid
+            }
+            entry => entry,
+        }
+    }
+
     /// The words of an entry.
     pub(super) fn words(self, mapping: Mapping) -> [u64; 2] {
         let place = mapping.place.map_or(0, |place| place.offset_bytes | if place.is_own { COPIED } else { 0 });
@@ -231,6 +244,14 @@ mod tests {
         let at_the_beginning = Layout { has_data_file: true, ..STANDARD }.entry(COPIED, 0);
         let place = Some(Place { offset_bytes: 0, is_own: true });
         assert_eq!(at_the_beginning, Entry::Plain(Mapping { place, data: 1, zeros: 0 }));
+        for layout in [STANDARD, EXTENDED] {
+            let external = Layout { has_data_file: true, ..layout };
+            for (word, parts) in [(3 << 16 | COPIED, 1), (3 << 16, 1 << 32), (3 << 16 | COPIED, 0)] {
+                assert_eq!(external.entry_of(3, word, parts), external.entry(word, parts));
+                assert_eq!(external.entry_of(4, word, parts), Entry::Invalid, "{word:#x} {parts:#x}");
+                assert_eq!(layout.entry_of(4, word, parts), layout.entry(word, parts));
+            }
+        }
     }
 
     #[test]

@@ -191,12 +191,13 @@ impl ImageTables {
     /// and, as far as they are looked up here, in the slice. Its words are asked for by their index.
     pub(super) fn own(&self, offset: u64, length: u64, word: impl Fn(usize) -> u64) -> (Own, u64) {
         let clusters = 1_usize << self.slice_clusters_bits();
-        let entry = |index: usize| match self.layout.is_extended {
-            true => self.layout.entry(word(index * 2), word(index * 2 + 1)),
-            false => self.layout.entry(word(index), 0),
-        };
         let cluster_bits = self.layout.cluster_bits;
         let mut index = (offset >> cluster_bits) as usize & (clusters - 1);
+        let first = (offset >> cluster_bits) - index as u64;
+        let entry = |index: usize| match self.layout.is_extended {
+            true => self.layout.entry_of(first + index as u64, word(index * 2), word(index * 2 + 1)),
+            false => self.layout.entry_of(first + index as u64, word(index), 0),
+        };
         let within = offset & ((1 << cluster_bits) - 1);
         let (own, mut found_bytes) = self.own_in_cluster(entry(index), within);
         // A run goes on where a cluster ends.

@@ -98,7 +98,7 @@ impl Metadata {
     /// What a cluster of the disk is.
     pub(super) fn entry(&mut self, cluster: u64) -> io::Result<Entry> {
         if let Some(&[word, parts]) = self.entries.get(&cluster) {
-            return Ok(self.layout.entry(word, parts));
+            return Ok(self.layout.entry_of(cluster, word, parts));
         }
         let Some(table) = self.table(cluster >> self.layout.table_bits())? else {
             return Ok(Entry::Plain(Mapping::NOTHING));
@@ -107,7 +107,7 @@ impl Metadata {
         let at = table.offset_bytes + within;
         let word = self.word(L2_PAGE, at)?;
         let parts = if self.layout.is_extended { self.word(L2_PAGE, at + 8)? } else { 0 };
-        Ok(self.layout.entry(word, parts))
+        Ok(self.layout.entry_of(cluster, word, parts))
     }
 
     /// The first cluster from `cluster` on for which there is a table, or `end`.

@@ -5,6 +5,7 @@ use super::header::Header;
 use super::header_change;
 use super::image::Image;
 use super::references::{self, Reference};
+use super::snapshots::{self, L1_MAX_BYTES};
 use crate::formats::WritableFile;
 use crate::formats::pending_check::{CHECKED_AT_ONCE_BYTES, PendingCheck};
 use std::io;
@@ -48,6 +49,7 @@ impl Unchecked {
         image: Arc<Image>,
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<PendingCheck<()>> {
+        let path = image.paths.first().cloned().unwrap_or_default();
         let check = move |is_over: &AtomicBool| {
             let outcome = self.check(is_over);
             // Where bitmaps are kept, the first change marks them first.
@@ -55,7 +57,7 @@ impl Unchecked {
             image.may_write_in_place.store(may_write, Ordering::Release);
             outcome
         };
-        PendingCheck::start("qcow2-check", check, ended)
+        PendingCheck::start("qcow2-check", path, check, ended)
     }
 }
 
@@ -68,7 +70,11 @@ fn takes_long(file: &WritableFile, header: &Header) -> io::Result<bool> {
         return Ok(true);
     }
     let tables_max = (CHECKED_AT_ONCE_BYTES - own_bytes) / header.cluster_bytes();
-    let tables = references::in_refcount_table(file, header).chain(references::in_l1(file, header, header.l1));
+    // What is wrong with the table of snapshots, the check says.
+    let snapshots = snapshots::snapshots(file, header)?.tables;
+    let snapshots = snapshots.into_iter().filter(|l1| l1.length_bytes <= L1_MAX_BYTES);
+    let l1_tables = snapshots.chain([header.l1]).flat_map(|l1| references::in_l1(file, header, l1));
+    let tables = references::in_refcount_table(file, header).chain(l1_tables);
     let is_used = |table: &io::Result<Reference>| table.as_ref().map_or(true, Reference::is_used);
     let more = tables.filter(is_used).nth(tables_max as usize);
     more.transpose().map(|more| more.is_some())

@@ -20,6 +20,7 @@ pub(super) enum Use {
 }
 
 /// Memory is taken where something is in use.
+#[derive(Clone)]
 pub(super) struct UseMap {
     words: Vec<u64>,
 }
