@@ -75,7 +75,7 @@ impl Mapped {
         description.is_inherited.store((flags & libc::O_CLOEXEC == 0).into(), Ordering::Relaxed);
         description.magic.store(MAGIC, Ordering::Release);
         let closes = if flags & libc::O_CLOEXEC == 0 { DupFlags::empty() } else { DupFlags::CLOEXEC };
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
         let opened = open(&*path, path_only, Mode::empty()).and_then(|blind| dup3(&blind, &mut place, closes));
         match opened {
             Ok(()) => Ok((mapped, place.into_raw_fd())),
@@ -88,7 +88,7 @@ impl Mapped {
 
     /// The one that a descriptor of this process is open on, if that is one.
     pub(crate) fn of(descriptor: c_int) -> Option<Self> {
-        let path = format!("/proc/self/fd/{descriptor}");
+        let path = format!("/proc/thread-self/fd/{descriptor}");
         if readlink(&*path, Vec::new()).ok()?.as_bytes() != LINK {
             return None;
         }

@@ -11,7 +11,7 @@
 //! disk: of one page, the kernel gives it zeros ([`look`]).
 
 use crate::signals::Busy;
-use crate::{connection, own, setup, signals, table};
+use crate::{connection, leader, own, setup, signals, table};
 use libc::pid_t;
 use std::cell::Cell;
 use std::mem::zeroed;
@@ -152,6 +152,8 @@ extern "C" fn in_child() {
     }
     connection::forget_all();
     table::count_anew();
+    // Whichever thread has made it, it is the first here.
+    leader::watch();
     if setup::has_disks() {
         signals::catch_faults();
     }

@@ -30,6 +30,7 @@ mod environment;
 mod errno;
 mod fork;
 mod guarded;
+mod leader;
 mod locks;
 mod names;
 mod next;

@@ -81,7 +81,7 @@ pub(crate) fn pass_on(connection: &Connection) {
 
 /// The disk whose record locks are kept on the file that a descriptor is open on.
 pub(crate) fn disk_of(descriptor: c_int) -> Option<usize> {
-    let link = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new()).ok()?;
+    let link = readlink(format!("/proc/thread-self/fd/{descriptor}"), Vec::new()).ok()?;
     let is_it =
         |named: &Named| beside(&named.disk, ENDING).is_some_and(|path| path.as_os_str().as_bytes() == link.as_bytes());
     setup::disks().position(is_it)

@@ -181,7 +181,7 @@ pub(crate) fn close_stray_locks(descriptor: c_int) {
 
 /// Whether a descriptor is open on a file of locks, of one of the disks that there are.
 fn is_of_locks(descriptor: c_int) -> bool {
-    let Ok(link) = readlink(format!("/proc/self/fd/{descriptor}"), Vec::new()) else { return false };
+    let Ok(link) = readlink(format!("/proc/thread-self/fd/{descriptor}"), Vec::new()) else { return false };
     let mut paths = setup::disks().filter_map(Named::description_locks);
     paths.any(|path| path.as_os_str().as_bytes() == link.as_bytes())
 }
@@ -317,7 +317,7 @@ fn with_link(descriptor: c_int, is_it: impl FnOnce(&[u8]) -> bool) -> bool {
     let mut path = [0; 32];
     let mut rest = &mut path[..];
     let mut link = [MaybeUninit::uninit(); LINK_BYTES];
-    write!(rest, "/proc/self/fd/{descriptor}\0").is_ok()
+    write!(rest, "/proc/thread-self/fd/{descriptor}\0").is_ok()
         && CStr::from_bytes_until_nul(&path)
             .is_ok_and(|path| readlinkat_raw(CWD, path, &mut link).is_ok_and(|(link, _)| is_it(link)))
 }
@@ -325,7 +325,7 @@ fn with_link(descriptor: c_int, is_it: impl FnOnce(&[u8]) -> bool) -> bool {
 /// Calls `each` with this process's descriptors from `first` on. Takes no memory.
 fn for_each_from(first: c_int, mut each: impl FnMut(c_int)) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(directory) = open(c"/proc/self/fd", flags, Mode::empty()) else { return };
+    let Ok(directory) = open(c"/proc/thread-self/fd", flags, Mode::empty()) else { return };
     let own = directory.as_raw_fd();
     let mut room = [MaybeUninit::uninit(); ENTRIES_BYTES];
     let mut entries = RawDir::new(&directory, &mut room);

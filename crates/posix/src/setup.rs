@@ -4,7 +4,7 @@ use crate::aio::JOBS_MAX;
 use crate::errno::Errno;
 use crate::guarded;
 use crate::names::{AIO_MAX, LOOKS, NAMES_MAX, Named, VARIABLE, parse};
-use crate::{environment, fork, signals, stdio, table};
+use crate::{environment, fork, leader, signals, stdio, table};
 use libc::{c_char, c_int};
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
@@ -43,10 +43,11 @@ impl Drop for Inside {
     }
 }
 
+/// The beginning of what a session calls its thread, as much as there is room for.
+pub(crate) const SESSIONS: &[u8; 15] = b"blockyard-sessi";
+
 /// Whether this thread is in this library, or one of its own.
 pub(crate) fn is_inside() -> bool {
-    /// The beginning of what a session calls its thread, as much as there is room for.
-    const SESSIONS: &[u8; 15] = b"blockyard-sessi";
     let mut name = [0; 16];
     // SAFETY: there is room for a thread's name.
     INSIDE.get() || unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } == 0 && name.starts_with(SESSIONS)
@@ -118,6 +119,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 
 /// Called when the library is loaded, before the program's own code.
 extern "C" fn at_load() {
+    leader::watch();
     let variable = |name: &CStr| -> Option<&'static CStr> {
         // SAFETY: the name is a string, and nothing changes the environment yet.
         let text = unsafe { secure_getenv(name.as_ptr()) };

@@ -281,7 +281,7 @@ fn take_new() -> Result<u32, Errno> {
 
 /// Takes in what the program before this one has left open.
 pub(crate) fn adopt_inherited() {
-    let Ok(names) = std::fs::read_dir("/proc/self/fd") else { return };
+    let Ok(names) = std::fs::read_dir("/proc/thread-self/fd") else { return };
     let numbers = names.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let numbers: Vec<c_int> = numbers.collect();
     let (disks, others): (Vec<_>, Vec<_>) = numbers.into_iter().partition(|&descriptor| adopt(descriptor).is_some());

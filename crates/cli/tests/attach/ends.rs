@@ -32,6 +32,19 @@ fn threads_that_are_cancelled_leave_the_disk_to_others() {
     run_without_leftovers(&mut on_disk(&disk, words)).succeeded();
 }
 
+/// And what the program has for its end is done.
+#[test]
+fn a_process_ends_with_the_last_of_its_own_threads() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_leader", &["-lrt"]);
+    let disk = yard.random("disk.img", BYTES, 50);
+    for how in ["exits", "cancelled", "forked"] {
+        let words = [program.as_os_str(), NAME.as_ref(), how.as_ref()];
+        let stdout = run(&mut on_disk(&disk, words)).succeeded().stdout;
+        assert_eq!(stdout, "used told exit ", "{how}");
+    }
+}
+
 /// What was started with a signal ignored, as nohup does, runs its program so.
 #[test]
 fn signals_that_are_ignored_stay_so() {
