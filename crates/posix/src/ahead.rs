@@ -42,6 +42,12 @@ struct Stream {
     slots: [Slot; SLOTS],
 }
 
+/// A read of which the end fails: what it has filled before.
+pub(crate) struct Failed {
+    pub(crate) done: usize,
+    pub(crate) error: Errno,
+}
+
 /// What lies in a slot.
 #[derive(Clone, Copy)]
 struct Piece {
@@ -76,7 +82,7 @@ impl Ahead {
         offset: u64,
         length: usize,
         buffers: &Buffers<'_>,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failed> {
         // Another thread reads, or this one is interrupted in it.
         let Ok(mut stream) = self.0.try_lock() else { return Ok(0) };
         stream.read(connection, offset, length, buffers)
@@ -90,7 +96,7 @@ impl Stream {
         offset: u64,
         length: usize,
         buffers: &Buffers<'_>,
-    ) -> Result<usize, Errno> {
+    ) -> Result<usize, Failed> {
         let state = connection.state();
         if offset != self.next || state != Some(self.state) {
             self.forget();
@@ -126,7 +132,7 @@ impl Stream {
             if let Err(error) = buffers.fill(done, &channel.memory, part) {
                 // Whoever reads on is not there where the pieces are.
                 self.forget();
-                return Err(error);
+                return Err(Failed { done, error });
             }
             done += count;
             if at + count as u64 == piece.end() {

@@ -1,5 +1,6 @@
 //! Bytes between a program's buffers and a disk.
 
+use crate::ahead;
 use crate::connection::{CHANNEL_BYTES, Channel, Connection, PIECE_BYTES};
 use crate::errno::Errno;
 use crate::guarded;
@@ -76,7 +77,12 @@ pub(crate) fn read(connection: &Connection, offset: u64, buffers: &Buffers<'_>, 
     connection.enter()?;
     let length = within(connection, offset, buffers.total_bytes());
     connection.behind.wait_for(connection, offset..offset + length as u64);
-    let done = if waits { 0 } else { connection.ahead.read(connection, offset, length, buffers)? };
+    let read = if waits { Ok(0) } else { connection.ahead.read(connection, offset, length, buffers) };
+    let done = match read {
+        Ok(done) => done,
+        Err(ahead::Failed { done: 0, error }) => return Err(error),
+        Err(ahead::Failed { done, .. }) => return Ok(done),
+    };
     if done == length {
         return Ok(length);
     }
@@ -174,7 +180,7 @@ pub(crate) fn perform(connection: &Connection, operation: Operation, offset_byte
     let _change = (operation != Operation::Flush).then(|| connection.writers.begin());
     connection.with_channel(|channel| {
         push(channel, operation, offset_bytes, &[], 0)?;
-        finish(channel, None, |_, _| Ok(()))
+        Ok(finish(channel, None, |_, _| Ok(()))?)
     })
 }
 
@@ -207,12 +213,32 @@ impl Chunk {
     }
 }
 
-/// Carries `left` of a transfer out in chunks. Where one fails, those before it count.
+/// Which of several pieces has failed, behind others that have not.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    index: u64,
+    error: Errno,
+}
+
+impl From<Errno> for Failed {
+    /// None before it counts.
+    fn from(error: Errno) -> Self {
+        Self { index: 0, error }
+    }
+}
+
+impl From<Failed> for Errno {
+    fn from(failed: Failed) -> Self {
+        failed.error
+    }
+}
+
+/// Carries `left` of a transfer out in chunks. Where one fails, those before it count, and its pieces before that.
 fn in_chunks(
     connection: &Connection,
     offset: u64,
     left: Range<usize>,
-    mut each: impl FnMut(Chunk) -> Result<(), Errno>,
+    mut each: impl FnMut(Chunk) -> Result<(), Failed>,
 ) -> Result<usize, Errno> {
     let block = u64::from(connection.geometry.logical_block_bytes);
     let mut done = left.start;
@@ -224,7 +250,10 @@ fn in_chunks(
         let blocks_bytes = (skipped + length).next_multiple_of(block as usize);
         match each(Chunk { done, length, blocks_from: at - skipped as u64, blocks_bytes, skipped }) {
             Ok(()) => done += length,
-            Err(error) => return if done == 0 { Err(error) } else { Ok(done) },
+            Err(Failed { index, error }) => {
+                done += (index as usize * PIECE_BYTES).saturating_sub(skipped);
+                return if done == 0 { Err(error) } else { Ok(done) };
+            }
         }
     }
     Ok(done)
@@ -238,7 +267,7 @@ fn write_chunk(
     operation: Operation,
     chunk: &Chunk,
     fill: impl Fn(&MemoryMap, Range<usize>) -> Result<(), Errno>,
-) -> Result<(), Errno> {
+) -> Result<(), Failed> {
     let (_shared, _alone);
     if chunk.is_whole_blocks() {
         _shared = connection.partial_writes.keep_out();
@@ -266,33 +295,37 @@ fn transfer(
     (offset, length): (u64, usize),
     before: impl Fn(&MemoryMap, Range<usize>) -> Result<(), Errno>,
     after: impl Fn(&MemoryMap, Range<usize>) -> Result<(), Errno>,
-) -> Result<(), Errno> {
+) -> Result<(), Failed> {
     let piece = |index: u64| {
         let at = index as usize * PIECE_BYTES;
         at..(at + PIECE_BYTES).min(length)
     };
     let mut begin = |index: u64| {
         let range = piece(index);
-        before(&channel.memory, range.clone())?;
-        push(channel, operation, offset + range.start as u64, &[segment(range.start, range.len())], index)?;
-        Ok(channel.queue.submit()?)
+        before(&channel.memory, range.clone())
+            .and_then(|()| {
+                push(channel, operation, offset + range.start as u64, &[segment(range.start, range.len())], index)
+            })
+            .and_then(|()| Ok(channel.queue.submit()?))
+            .map_err(|error| Failed { index, error })
     };
-    let begun: Result<(), Errno> = (0..length.div_ceil(PIECE_BYTES) as u64).try_for_each(&mut begin);
+    let begun: Result<(), Failed> = (0..length.div_ceil(PIECE_BYTES) as u64).try_for_each(&mut begin);
     let told = matches!(operation, Operation::Write { .. }).then_some(connection);
     let finished = finish(channel, told, |memory, index| after(memory, piece(index)));
-    begun.and(finished)
+    // What was begun lies before what could not be.
+    finished.and(begun)
 }
 
-/// Waits for all that the channel has under way, and calls `done` with the token of each that is; the first error
-/// counts. Of writes, how many failed is `told`.
+/// Waits for all that the channel has under way, and calls `done` with the token of each that is, an index; the error
+/// of the lowest counts. Of writes, how many failed is `told`.
 fn finish(
     channel: &mut Channel,
     told: Option<&Connection>,
     done: impl Fn(&MemoryMap, u64) -> Result<(), Errno>,
-) -> Result<(), Errno> {
+) -> Result<(), Failed> {
     let Channel { memory, queue, completions } = channel;
-    let mut first_error = None;
-    queue.submit()?;
+    let mut failed: Option<Failed> = None;
+    queue.submit().map_err(Errno::from)?;
     while queue.in_flight() > 0 {
         completions.clear();
         queue.reap(completions);
@@ -300,17 +333,23 @@ fn finish(
             if let (Some(connection), Err(error)) = (told, completion.result) {
                 connection.told(error);
             }
+            // Of a write that the disk refuses, all is told of.
+            let index = if told.is_some() { 0 } else { completion.token };
+            // Behind what has failed, nothing is to be had.
+            if failed.is_some_and(|failed| failed.index <= index) {
+                continue;
+            }
             let result = completion.result.map_err(Errno::from);
             if let Err(error) = result.and_then(|()| done(memory, completion.token)) {
-                first_error.get_or_insert(error);
+                failed = Some(Failed { index, error });
             }
         }
         if completions.is_empty() {
-            queue.wait(&[], None)?;
+            queue.wait(&[], None).map_err(Errno::from)?;
         }
-        queue.submit()?;
+        queue.submit().map_err(Errno::from)?;
     }
-    first_error.map_or(Ok(()), Err)
+    failed.map_or(Ok(()), Err)
 }
 
 /// A part of a channel's memory.

@@ -1,5 +1,6 @@
 /* Addresses at which nothing is, in all that a call on a disk is given: each is an error, and the program goes on, also
- * where a thread has blocked the signals by which that is noticed. The argument is the disk's name. */
+ * where a thread has blocked the signals by which that is noticed. The argument is the disk's name; with a second one,
+ * only what goes behind what is there is looked at. */
 #define _GNU_SOURCE
 #include <aio.h>
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -49,6 +51,37 @@ static void transfers(void)
 	FAULTS(open((char *)none, O_RDONLY));
 	CHECK(pwrite(disk, before, 2 * BLOCK, 0) == 2 * BLOCK);
 	CHECK(pread(disk, bytes, 2 * BLOCK, 0) == 2 * BLOCK && memcmp(bytes, before, 2 * BLOCK) == 0);
+}
+
+/* What was carried out before is said. */
+static void parts(void)
+{
+	size_t good = 1 << 20;
+	char *before = malloc(2 * good), *found = malloc(2 * good);
+	char *all = mmap(NULL, 2 * good, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct iovec list[] = {{all, good}, {unreadable, BLOCK}};
+	CHECK(before != NULL && found != NULL && all != MAP_FAILED && munmap(all + good, good) == 0);
+	CHECK(pread(disk, before, 2 * good, 0) == 2 * good);
+	for (size_t at = 0; at < good; at++)
+		all[at] = ~before[at];
+	CHECK(pwrite(disk, all, good + BLOCK, 0) == good);
+	CHECK(pread(disk, found, 2 * good, 0) == 2 * good);
+	CHECK(memcmp(found, all, good) == 0 && memcmp(found + good, before + good, good) == 0);
+	memset(all, 0, good);
+	CHECK(lseek(disk, 100, SEEK_SET) == 100 && read(disk, all, good + BLOCK) > 0);
+	long reached = lseek(disk, 0, SEEK_CUR) - 100;
+	CHECK(reached > 0 && reached <= good && memcmp(all, found + 100, reached) == 0);
+	CHECK(preadv(disk, list, 2, 0) == good && memcmp(all, found, good) == 0);
+	CHECK(pwrite(disk, before, 2 * good, 0) == 2 * good);
+	/* One behind the other, as they are read ahead. */
+	CHECK(lseek(disk, 0, SEEK_SET) == 0);
+	for (int turn = 0; turn < 4; turn++)
+		CHECK(read(disk, found, good / 4) == good / 4);
+	CHECK(lseek(disk, 0, SEEK_CUR) == good && readv(disk, list, 2) == good && lseek(disk, 0, SEEK_CUR) == 2 * good);
+	CHECK(memcmp(all, before + good, good) == 0);
+	CHECK(munmap(all, good) == 0);
+	free(before);
+	free(found);
 }
 
 static void block(int how)
@@ -171,12 +204,16 @@ int main(int count, char **arguments)
 	unwritable = mmap(NULL, BLOCK, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(disk >= 0 && unreadable != MAP_FAILED && unwritable != MAP_FAILED);
 	transfers();
+	parts();
+	if (count > 2)
+		return 0;
 	waits();
 	places();
 	in_the_background();
 	in_handlers();
 	block(SIG_BLOCK);
 	transfers();
+	parts();
 	waits();
 	places();
 	in_the_background();
