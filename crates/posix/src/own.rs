@@ -246,9 +246,12 @@ fn make_here<T>(run: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Has a descriptor have all numbers below `first` that are free, besides its own: which these are.
+/// Has what a descriptor is open on have all numbers below `first` that are free: which these are. Who reads or writes
+/// there hears what it would of a number that is free (EBADF).
 fn fill(filler: OwnedFd, first: c_int) -> Vec<c_int> {
     let mut below = Vec::new();
+    let path = format!("/proc/thread-self/fd/{}", filler.as_raw_fd());
+    let filler = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap_or(filler);
     // At once: another thread may close or duplicate to any number, and a child of its has no use for them.
     let mut keep = |filler: OwnedFd| {
         FILLERS.insert(filler.as_raw_fd());

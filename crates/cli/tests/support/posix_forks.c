@@ -118,12 +118,19 @@ static void forks_while_another_connects(void)
 	is_well(child);
 }
 
-/* A number that the library has for a moment is free after that. */
+/* A number that the library has for a moment is free after that, and no file meanwhile. */
 static void takes_a_number_while_another_connects(pthread_t other)
 {
 	struct stat theirs, after;
+	char byte = 0;
 	CHECK(fstat(listener, &theirs) == 0);
-	CHECK(sem_wait(&is_begun) == 0 && sem_post(&goes_on) == 0);
+	CHECK(sem_wait(&is_begun) == 0);
+	for (int number = 3; number < 700; number++)
+		if (!before[number] && number != connection) {
+			CHECK(read(number, &byte, 1) == -1 && errno == EBADF && write(number, &byte, 1) == -1 && errno == EBADF);
+			CHECK(pread(number, &byte, 1, 0) == -1 && errno == EBADF && pwrite(number, &byte, 1, 0) == -1 && errno == EBADF);
+		}
+	CHECK(sem_post(&goes_on) == 0);
 	CHECK(dup2(listener, 50) == 50);
 	CHECK(pthread_join(other, NULL) == 0);
 	CHECK(fstat(50, &after) == 0 && theirs.st_ino == after.st_ino && close(50) == 0);
