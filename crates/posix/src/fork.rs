@@ -8,18 +8,22 @@
 //! threads will never end there.
 //!
 //! A child that libc has not made (clone(2) by syscall(2)) notices that it is one when it first does something with a
-//! disk: of one page, the kernel gives it zeros ([`look`]).
+//! disk: of one page, the kernel gives it zeros ([`look`]). It may share its parent's descriptors (CLONE_FILES), and
+//! closes none then.
 
+use crate::errno::Errno;
 use crate::signals::Busy;
 use crate::{connection, leader, own, setup, signals, table};
-use libc::pid_t;
+use libc::{c_int, pid_t};
 use std::cell::Cell;
 use std::mem::zeroed;
 use std::ptr::addr_of;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
+/// This process, as far as is known: in a child that has not noticed that it is one, its parent.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// Whether a thread makes something.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// How long to look again whether another thread is done.
@@ -83,6 +87,7 @@ pub(crate) fn alone<T>(run: impl FnOnce() -> T) -> T {
 
 /// From now on, children are made so.
 pub(crate) fn watch() {
+    PROCESS.store(own_number(), Ordering::Relaxed);
     PAGE.state.store(KNOWN, Ordering::Release);
     // SAFETY: nothing else is in the page. Where the kernel cannot do it, no child notices that libc has not made it.
     unsafe { libc::madvise(addr_of!(PAGE).cast_mut().cast(), PAGE_BYTES, libc::MADV_WIPEONFORK) };
@@ -113,7 +118,27 @@ fn learn() {
     before();
     {
         let _busy = Busy::enter();
-        in_child();
+        begin(!shares_descriptors());
+    }
+}
+
+fn own_number() -> pid_t {
+    // SAFETY: it takes nothing.
+    unsafe { libc::getpid() }
+}
+
+/// Whether what this process opens and closes, its parent does, too. Where the kernel does not say, that may be.
+fn shares_descriptors() -> bool {
+    /// Of kcmp(2).
+    const FILES: c_int = 2;
+    let parent = PROCESS.load(Ordering::Relaxed);
+    // SAFETY: numbers.
+    match unsafe { libc::syscall(libc::SYS_kcmp, own_number(), parent, FILES, 0, 0) } {
+        0 => true,
+        // In a namespace of its own, a process has no parent, and numbers mean others.
+        // SAFETY: it takes nothing.
+        -1 => Errno::last() != Errno(libc::ESRCH) || unsafe { libc::getppid() } == 0,
+        _ => false,
     }
 }
 
@@ -143,15 +168,27 @@ extern "C" fn in_parent() {
     MASK.take().map(set_mask);
 }
 
-/// A child has none of its parent's threads: what they did for it, it does by itself.
+/// What libc has made has descriptors of its own.
 extern "C" fn in_child() {
+    begin(true);
+}
+
+/// A child has none of its parent's threads: what they did for it, it does by itself.
+fn begin(closes: bool) {
+    PROCESS.store(own_number(), Ordering::Relaxed);
     // What this thread is in the middle of, it goes on with.
     if !IS_MINE.get() {
-        own::close_all();
+        if closes {
+            own::close_all();
+        }
+        own::forget_what_is_made();
         IS_TAKEN.store(false, Ordering::SeqCst);
     }
     connection::forget_all();
     table::count_anew();
+    if closes {
+        own::keep_locks_of(table::locks());
+    }
     // Whichever thread has made it, it is the first here.
     leader::watch();
     if setup::has_disks() {

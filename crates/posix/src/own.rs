@@ -382,7 +382,11 @@ pub(crate) fn close_all() {
         });
     }
     OF_CONNECTIONS.take_all(description::close);
-    [&OF_PROGRAM, &BEFORE].into_iter().for_each(Set::forget_all);
+}
+
+/// In a child: it makes nothing. What is still one of a connection's is its parent's, and not the program's to close.
+pub(crate) fn forget_what_is_made() {
+    [&FILLERS, &OF_PROGRAM, &BEFORE].into_iter().for_each(Set::forget_all);
     HAS_BEFORE.store(false, Ordering::SeqCst);
     IS_MAKING.store(false, Ordering::SeqCst);
 }

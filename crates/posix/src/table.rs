@@ -250,10 +250,13 @@ pub(crate) fn count_anew() {
         entry.next.store(FREE.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
         FREE.store(number.into(), Ordering::Relaxed);
     }
-    let used = all().filter(|(_, entry)| entry.users.load(Ordering::Relaxed) > 0);
-    own::keep_locks_of(
-        used.filter_map(|(_, entry)| Mapped::from_address(entry.address.load(Ordering::Relaxed)).locks()),
-    );
+}
+
+/// The files of locks of what descriptors are open on.
+pub(crate) fn locks() -> impl Iterator<Item = c_int> {
+    let all = (1..=USED.load(Ordering::Relaxed)).filter_map(entry);
+    let used = all.filter(|entry| entry.users.load(Ordering::Relaxed) > 0);
+    used.filter_map(|entry| Mapped::from_address(entry.address.load(Ordering::Relaxed)).locks())
 }
 
 /// The head of the list of free entries that follows `head`.

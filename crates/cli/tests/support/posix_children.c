@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 static const char *name;
 static char *expected;
 static long blocks;
+static int descriptors;
 
 static void compare(int disk, unsigned seed)
 {
@@ -37,6 +39,14 @@ static void compare(int disk, unsigned seed)
 static pid_t forked(void) { return _Fork(); }
 static pid_t by_number(void) { return syscall(SYS_fork); }
 static pid_t cloned(void) { return syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
+
+static int count_descriptors(void)
+{
+	int descriptors = 0;
+	for (int number = 0; number < 4096; number++)
+		descriptors += syscall(SYS_fcntl, number, F_GETFD) >= 0;
+	return descriptors;
+}
 
 static void child(int disk, int round)
 {
@@ -62,7 +72,31 @@ static void child(int disk, int round)
 	CHECK(pwrite(disk, bytes, BLOCK, round * BLOCK) == BLOCK);
 	compare(disk, round + 2);
 	CHECK(pread(disk, found, BLOCK, round * BLOCK) == BLOCK && memcmp(found, bytes, BLOCK) == 0);
+	/* Its parent's are closed, but for what has another's number: its own are as many. */
+	CHECK(count_descriptors() <= descriptors + 5);
 	_exit(0);
+}
+
+/* What it shares with its parent stays open. */
+static void beside_a_child_with_the_same_descriptors(int disk)
+{
+	int status;
+	for (int round = 0; round < 3; round++) {
+		pid_t made = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+		CHECK(made >= 0);
+		if (made == 0) {
+			alarm(200);
+			compare(disk, round + 5);
+			int other = open(name, O_RDWR);
+			CHECK(other >= 0);
+			compare(other, round + 6);
+			CHECK(close(other) == 0);
+			_exit(0);
+		}
+		CHECK(waitpid(made, &status, 0) == made && status == 0);
+		compare(disk, round + 7);
+		CHECK(fsync(disk) == 0);
+	}
 }
 
 int main(int count, char **arguments)
@@ -75,6 +109,7 @@ int main(int count, char **arguments)
 	CHECK(expected != MAP_FAILED && disk >= 0);
 	alarm(250);
 	compare(disk, 1);
+	descriptors = count_descriptors();
 	for (int maker = 0; maker < 3; maker++)
 		for (int round = 0; round < ROUNDS; round++) {
 			pid_t made = makers[maker]();
@@ -87,5 +122,6 @@ int main(int count, char **arguments)
 				fprintf(stderr, "maker %d, round %d: %x\n", maker, round, status);
 			CHECK(status == 0);
 		}
+	beside_a_child_with_the_same_descriptors(disk);
 	return 0;
 }
