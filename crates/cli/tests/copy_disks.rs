@@ -407,7 +407,7 @@ fn signals_that_come_together_are_one_and_a_later_one_ends_what_does_not_end() {
 
     let (_, _, _, mut copy, server) = slow_copy(&yard, &[]);
     // Now it waits for requests that nobody answers.
-    kill_process(server.id(), Signal::STOP).unwrap();
+    server.suspend();
     wait_until("its end", || {
         send(&copy, Signal::INT);
         copy.try_wait().unwrap().is_some()

@@ -423,7 +423,7 @@ fn a_client_that_is_turned_away_keeps_nobody() {
     let server = Server::start(&[image.as_os_str(), "--socket".as_ref(), socket.as_os_str()], &socket);
     let disk = connect(&socket);
     // It finds all of it when it goes on.
-    kill_process(server.id(), Signal::STOP).unwrap();
+    server.suspend();
     let second = UnixStream::connect(&socket).unwrap();
     let (given, _reader) = lingering_socket();
     pass(&second, &[0], given.as_fd());

@@ -151,11 +151,7 @@ os._exit(9)";
             }
         };
         wait(&mut child, "ready\n", false);
-        rustix::process::kill_process(server.id(), rustix::process::Signal::STOP).unwrap();
-        let stat = || fs::read_to_string(format!("/proc/{}/stat", server.id().as_raw_nonzero())).unwrap();
-        while !stat().contains(") T ") {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        server.suspend();
         let mut stdin = child.stdin.take().unwrap();
         std::io::Write::write_all(&mut stdin, b"go\n").unwrap();
         wait(&mut child, "5\n", true);

@@ -166,7 +166,7 @@ told('written')
         let attach = on_disk(session(&socket), words).stderr(log).spawn().unwrap();
         let owing = Self { yard, image, socket, attach };
         owing.wait("begun");
-        kill_process(server.id(), Signal::STOP).unwrap();
+        server.suspend();
         owing.step("stopped");
         owing.wait("written");
         (owing, server)

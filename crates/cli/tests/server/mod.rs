@@ -38,6 +38,20 @@ impl Server {
         Pid::from_child(&self.0)
     }
 
+    /// Stops all of its threads, each of which goes on a moment after the signal was sent.
+    #[allow(dead_code, reason = "not every test that includes this needs it")]
+    pub(crate) fn suspend(&self) {
+        kill_process(self.id(), Signal::STOP).unwrap();
+        let tasks = format!("/proc/{}/task", self.id().as_raw_nonzero());
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            // One that has ended meanwhile is.
+            std::fs::read_to_string(task.unwrap().path().join("stat")).map_or(true, |stat| stat.contains(") T "))
+        };
+        while !std::fs::read_dir(&tasks).unwrap().all(is_stopped) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Asks it to end, and expects that it does, with success.
     #[allow(dead_code, reason = "not every test that includes this needs it")]
     pub(crate) fn stop(mut self) {
