@@ -72,6 +72,21 @@ pub struct OpenContext<'a> {
     pub unpacking: Option<Unpacking<'a>>,
 }
 
+impl Default for OpenContext<'_> {
+    /// For writing, of an image in its one file, by whoever cannot reach sessions and does not hear anything.
+    fn default() -> Self {
+        Self {
+            allow_dirs: &[],
+            connect: &|_| Err(OpenError::other("a session", "there are none here")),
+            file: None,
+            read_only: false,
+            gathers: false,
+            note: &|_| (),
+            unpacking: None,
+        }
+    }
+}
+
 /// Who decompresses a file, and gives up when nothing has come for so long.
 type Starting = fn(&File, Compression, Option<Duration>) -> io::Result<StartUnpacker>;
 

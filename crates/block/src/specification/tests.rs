@@ -167,22 +167,8 @@ fn saying_read_only_spares_the_snapshot() {
     assert_eq!(parse("a,overlay=b").read_only().to_string(), "a,ro,overlay=b");
 }
 
-fn no_session(_: &SessionSpecification) -> Result<Arc<dyn Disk>, OpenError> {
-    Err(OpenError::other("a session", "there are none here"))
-}
-
-const CONTEXT: OpenContext<'_> = OpenContext {
-    allow_dirs: &[],
-    connect: &no_session,
-    file: None,
-    read_only: false,
-    gathers: false,
-    note: &|_| (),
-    unpacking: None,
-};
-
 fn open(text: &str) -> Result<Arc<dyn Disk>, String> {
-    parse(text).open(&CONTEXT).map(|opened| opened.disk).map_err(|error| crate::explain(&error))
+    parse(text).open(&OpenContext::default()).map(|opened| opened.disk).map_err(|error| crate::explain(&error))
 }
 
 #[test]
@@ -204,7 +190,7 @@ fn a_file_is_opened_as_its_specification_says() {
     let geometry = open(&format!("{text},block-size=4K,engine=sync")).unwrap().geometry();
     assert_eq!((geometry.capacity_bytes, geometry.logical_block_bytes, geometry.read_only), (8192, 4096, false));
     assert!(open(&format!("{text},ro")).unwrap().geometry().read_only);
-    let read_only = OpenContext { read_only: true, ..CONTEXT };
+    let read_only = OpenContext { read_only: true, ..OpenContext::default() };
     assert!(parse(&text).open(&read_only).unwrap().disk.geometry().read_only);
     let missing = open(&format!("{text}.not")).err().unwrap();
     assert!(missing.contains("a,b.img.not") && missing.contains("No such file"), "{missing}");
@@ -344,7 +330,7 @@ fn a_session_is_reached_by_whoever_knows_how() {
         assert_eq!((session.path.as_path(), session.io_buffer_bytes), (Path::new("/run/a.sock"), Some(131_072)));
         Ok(Arc::new(NullDisk::new(1 << 20, 512).unwrap()))
     };
-    let context = OpenContext { connect: &connect, ..CONTEXT };
+    let context = OpenContext { connect: &connect, ..OpenContext::default() };
     let disk = parse("session:/run/a.sock,ro,io-buffer=128K").open(&context).unwrap().disk;
     assert!(disk.geometry().read_only && disk.geometry().capacity_bytes == 1 << 20);
     assert_eq!(open("session:/run/a.sock").err().unwrap(), "a session: there are none here");
@@ -355,7 +341,7 @@ fn what_others_write_is_gathered_where_that_is_asked_for() {
     let below = AskedDisk::new(1 << 20);
     let connect = |_: &SessionSpecification| -> Result<Arc<dyn Disk>, OpenError> { Ok(Arc::new(below.clone())) };
     for (gathers, requests) in [(true, 1), (false, 2)] {
-        let context = OpenContext { connect: &connect, gathers, ..CONTEXT };
+        let context = OpenContext { connect: &connect, gathers, ..OpenContext::default() };
         let disk = parse("session:/run/a.sock").open(&context).unwrap().disk;
         let mut rig = Rig::new(&*disk, 8);
         for token in 0..2 {

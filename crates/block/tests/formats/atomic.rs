@@ -24,15 +24,8 @@ fn specification(path: &Path) -> DiskSpecification {
 /// Opens it as every command does; what is said of it besides.
 fn try_open(path: &Path, read_only: bool) -> (Result<OpenedDisk, OpenError>, Vec<String>) {
     let notes = RefCell::new(Vec::new());
-    let context = OpenContext {
-        allow_dirs: &[],
-        connect: &|_| unreachable!(),
-        file: None,
-        read_only,
-        gathers: false,
-        note: &|note| notes.borrow_mut().push(note.to_owned()),
-        unpacking: None,
-    };
+    let note = |note: &str| notes.borrow_mut().push(note.to_owned());
+    let context = OpenContext { read_only, note: &note, ..OpenContext::default() };
     let opened = specification(path).open(&context);
     (opened, notes.into_inner())
 }

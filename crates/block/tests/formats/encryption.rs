@@ -1,7 +1,7 @@
 //! Encrypted images, written by us and by QEMU in turns, and read by both; cryptsetup opens what we make.
 
 use crate::rig::{Random, Rig, pattern, qemu_img, run, run_accepting, text};
-use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, SessionSpecification};
+use blockyard_block::specification::{DiskSpecification, OpenContext};
 use blockyard_block::{
     AllowedDirectories, Engine, FileOptions, KeyFile, LuksDisk, LuksOptions, NewLuks, OpenedFile, Operation,
     Preallocation, Qcow2Backing, Qcow2Check, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Repair,
@@ -411,16 +411,7 @@ fn wrong_keys_and_missing_ones_are_said() {
     let wrong = directory.key("wrong", b"pass word");
     assert!(refusal(&image, Some(wrong.clone())).contains("(all that it has, 1, were tried)"));
     let text = format!("{},format=qcow2,key-file={}", text(&plain), text(wrong.path()));
-    let connect = |_: &SessionSpecification| Err(OpenError::other("a session", "there are none here"));
-    let context = OpenContext {
-        allow_dirs: &[],
-        connect: &connect,
-        file: None,
-        read_only: true,
-        gathers: false,
-        note: &|_| (),
-        unpacking: None,
-    };
+    let context = OpenContext { read_only: true, ..OpenContext::default() };
     let error = text.parse::<DiskSpecification>().unwrap().open(&context).err().unwrap();
     assert!(blockyard_block::explain(&error).contains("neither it nor an image behind it is encrypted"));
     let missing = KeyFile::new(directory.path("missing"));

@@ -11,7 +11,7 @@ use super::level::{Level, Storage};
 use super::queue::BlockMapSplit;
 use super::worker::Worker;
 use super::{BlockMapDisk, BlockMapFormat};
-use crate::specification::{DiskSpecification, OpenContext, OpenError, SessionSpecification};
+use crate::specification::{DiskSpecification, OpenContext};
 use crate::{
     AllowedDirectories, Completion, Disk, Engine, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap,
     Operation, Qcow2MappingKind, Queue, Request, SEGMENTS_MAX, Segment,
@@ -229,16 +229,7 @@ fn an_image_says_what_its_disks_blocks_are() {
     let path = directory.path().join("a.vhdx");
     let image = VhdxImage { sector_bytes: 4096, ..VhdxImage::new(4 << 20, 1 << 20) };
     fs::write(&path, image.bytes()).unwrap();
-    let connect = |_: &SessionSpecification| Err(OpenError::other("a session", "there are none here"));
-    let context = OpenContext {
-        allow_dirs: &[],
-        connect: &connect,
-        file: None,
-        read_only: true,
-        gathers: false,
-        note: &|_| (),
-        unpacking: None,
-    };
+    let context = OpenContext { read_only: true, ..OpenContext::default() };
     let blocks = |keys: &str| {
         let named: DiskSpecification = format!("{}{keys}", path.display()).parse().unwrap();
         named.open(&context).unwrap().disk.geometry().logical_block_bytes
