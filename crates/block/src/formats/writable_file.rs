@@ -210,13 +210,9 @@ impl WritableFile {
         }
         let mut known = self.known_data.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.contains(&offset) {
-            match seek(&self.file, SeekFrom::Data(offset)) {
-                Ok(data) if data > offset => return (true, data.min(end) - offset),
-                Ok(_) => {}
-                // No data up to the end.
-                Err(Errno::NXIO) => return (true, end - offset),
-                // It does not know.
-                Err(_) => return (false, length),
+            let hole_end = self.next_data(offset).map_or(end, |data| data.min(end));
+            if hole_end > offset {
+                return (true, hole_end - offset);
             }
             // Never before it, whatever the file says, so that a walk ends.
             *known = offset..seek(&self.file, SeekFrom::Hole(offset)).map_or(end, |hole| hole.max(offset + 1));
