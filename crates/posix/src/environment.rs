@@ -3,7 +3,7 @@
 //!
 //! execve(2) may be called by a signal handler, and in a child of a program with threads: nothing is allocated here.
 
-use crate::guarded::get;
+use crate::guarded::{Text, get};
 use crate::names::{AIO_MAX, LOOKS, VARIABLE};
 use libc::{c_char, c_void};
 use std::ffi::{CStr, CString};
@@ -75,9 +75,9 @@ fn strings(environment: Strings) -> Option<&'static [*const c_char]> {
 
 /// The rest of a string that begins so.
 fn behind(string: *const c_char, beginning: &[u8]) -> Option<*const u8> {
-    let string = string.cast::<u8>();
-    let is_so = |(index, &byte): (usize, &u8)| get(string.wrapping_add(index)) == Ok(byte);
-    beginning.iter().enumerate().all(is_so).then(|| string.wrapping_add(beginning.len()))
+    let text = Text::at(string);
+    let is_so = |(index, &byte): (usize, &u8)| text.byte(index) == Ok(byte);
+    beginning.iter().enumerate().all(is_so).then(|| string.cast::<u8>().wrapping_add(beginning.len()))
 }
 
 /// The value of a variable's in these strings.
@@ -87,7 +87,8 @@ fn value(strings: &[*const c_char], name: &CStr) -> Option<(usize, *const u8)> {
 }
 
 fn bytes(string: *const u8) -> &'static [u8] {
-    let count = (0..BYTES_MAX).take_while(|&at| get(string.wrapping_add(at)).is_ok_and(|byte| byte != 0)).count();
+    let text = Text::at(string.cast());
+    let count = (0..BYTES_MAX).take_while(|&at| text.byte(at).is_ok_and(|byte| byte != 0)).count();
     // SAFETY: so many are there, which the program does not change meanwhile.
     if count == 0 { &[] } else { unsafe { &*slice_from_raw_parts(string, count) } }
 }

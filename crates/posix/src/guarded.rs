@@ -6,7 +6,7 @@
 
 use crate::errno::Errno;
 use crate::signals;
-use libc::{c_int, iovec};
+use libc::{c_char, c_int, iovec};
 use std::mem::zeroed;
 
 // Bytes left, 0 for none, of a copy to the first argument from the second.
@@ -91,15 +91,29 @@ pub(crate) fn get<T: Copy>(place: *const T) -> Result<T, Errno> {
     if copied == size_of::<T>() { Ok(value) } else { Err(Errno(libc::EFAULT)) }
 }
 
-/// A byte of a text of the program's.
-#[inline]
-pub(crate) fn byte(place: *const u8) -> Result<u8, Errno> {
-    if signals::are_faults_blocked() {
-        return get(place);
+/// A text of the program's, of which this thread looks at some bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Text {
+    start: *const u8,
+    is_for_kernel: bool,
+}
+
+impl Text {
+    #[inline]
+    pub(crate) fn at(start: *const c_char) -> Self {
+        Self { start: start.cast(), is_for_kernel: signals::are_faults_blocked() }
     }
-    // SAFETY: what of the program's is there may be read; a fault is caught.
-    let byte = unsafe { blockyard_byte(place) };
-    u8::try_from(byte).map_err(|_| Errno(libc::EFAULT))
+
+    #[inline]
+    pub(crate) fn byte(self, index: usize) -> Result<u8, Errno> {
+        let place = self.start.wrapping_add(index);
+        if self.is_for_kernel {
+            return get(place);
+        }
+        // SAFETY: what of the program's is there may be read; a fault is caught.
+        let byte = unsafe { blockyard_byte(place) };
+        u8::try_from(byte).map_err(|_| Errno(libc::EFAULT))
+    }
 }
 
 /// Gives the program a value where it has said that there is room for one.

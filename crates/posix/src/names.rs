@@ -1,9 +1,9 @@
 //! Which names are disks.
 
-use crate::guarded;
+use crate::guarded::Text;
 use crate::locks;
 use blockyard_block::specification::DiskSpecification;
-use libc::{c_char, c_int};
+use libc::c_int;
 use rustix::fs::{Stat, fstat, stat};
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::BorrowedFd;
@@ -57,23 +57,22 @@ impl Named {
     }
 
     /// Whether it has this name, which begins with `first`.
-    pub(crate) fn is_named(&self, first: u8, path: *const c_char) -> bool {
+    pub(crate) fn is_named(&self, first: u8, path: Text) -> bool {
         is_text(&self.name, first, path)
     }
 
     /// Whether it is the file of this name, which begins with `first`, in a directory that a descriptor is open on (or
     /// `AT_FDCWD`).
-    pub(crate) fn is_in(&self, directory: c_int, first: u8, path: *const c_char) -> bool {
+    pub(crate) fn is_in(&self, directory: c_int, first: u8, path: Text) -> bool {
         let Some((at, parent)) = &self.part else { return false };
         self.name.get(*at..).is_some_and(|part| is_text(part, first, path)) && is_at(directory, parent)
     }
 }
 
 /// Whether a path, which begins with `first`, is this text. Of it, no byte behind the first that differs is looked at.
-fn is_text(text: &[u8], first: u8, path: *const c_char) -> bool {
+fn is_text(text: &[u8], first: u8, path: Text) -> bool {
     let mut rest = text.iter().chain(&[0]).enumerate();
-    rest.next().is_some_and(|(_, &byte)| byte == first)
-        && rest.all(|(index, &byte)| guarded::byte(path.cast::<u8>().wrapping_add(index)) == Ok(byte))
+    rest.next().is_some_and(|(_, &byte)| byte == first) && rest.all(|(index, &byte)| path.byte(index) == Ok(byte))
 }
 
 /// Whether a directory, the working one (`AT_FDCWD`) or one that a descriptor is open on, is the one of that path.

@@ -2,7 +2,7 @@
 
 use crate::aio::JOBS_MAX;
 use crate::errno::Errno;
-use crate::guarded;
+use crate::guarded::Text;
 use crate::names::{AIO_MAX, LOOKS, NAMES_MAX, Named, VARIABLE, parse};
 use crate::{environment, fork, leader, signals, stdio, table};
 use libc::{c_char, c_int};
@@ -60,7 +60,8 @@ pub(crate) fn find(directory: c_int, path: *const c_char) -> Option<usize> {
     if COUNT.load(Ordering::Acquire) == 0 || INSIDE.get() {
         return None;
     }
-    let first = guarded::byte(path.cast()).ok()?;
+    let path = Text::at(path);
+    let first = path.byte(0).ok()?;
     let is_it = |named: &Named| named.is_named(first, path) || named.is_in(directory, first, path);
     disks().position(is_it)
 }

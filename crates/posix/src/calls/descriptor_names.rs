@@ -1,7 +1,7 @@
 //! Names that lead to what a descriptor of this process is open on: `/dev/stdin`, `/dev/fd/3`, `/proc/self/fd/3`. The
 //! kernel would open the page of a disk's description by them, and not the disk.
 
-use crate::guarded;
+use crate::guarded::Text;
 use crate::table;
 use libc::{c_char, c_int};
 
@@ -13,7 +13,8 @@ pub(super) fn disk_of(path: *const c_char) -> Option<usize> {
     if !table::is_used() || path.is_null() {
         return None;
     }
-    let byte = |at: usize| guarded::byte(path.cast::<u8>().wrapping_add(at)).ok();
+    let text = Text::at(path);
+    let byte = |at: usize| text.byte(at).ok();
     // Most names are left alone here.
     if byte(0)? != b'/' || !matches!(byte(1)?, b'd' | b'p') {
         return None;
