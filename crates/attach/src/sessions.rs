@@ -2,10 +2,8 @@
 
 use crate::UntoldFailure;
 use crate::server_counts::ServerCounts;
-use blockyard_block::RequestError;
-use blockyard_session::client::SessionDisk;
+use blockyard_session::client::{SESSION_ENDED, SessionDisk};
 use blockyard_session::server::{QueueCounts, SessionGroup, SessionStatistics};
-use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -26,9 +24,6 @@ const TOLD_AT: u64 = 32;
 const LOST_AT: u64 = 40;
 /// Apart from the others, which all processes look at with each request.
 const CALLS_AT: u64 = 128;
-
-/// What a request ends with whose session has.
-const SESSION_ENDED: RequestError = RequestError::Os(Errno::NOTCONN.raw_os_error());
 
 /// The sessions of a disk.
 pub(crate) struct Sessions {

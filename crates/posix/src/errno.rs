@@ -1,6 +1,7 @@
 //! How calls of libc's end.
 
 use blockyard_block::RequestError;
+use blockyard_session::client::SESSION_ENDED;
 use libc::{c_int, c_long};
 use std::io;
 
@@ -38,7 +39,7 @@ impl From<RequestError> for Errno {
     fn from(error: RequestError) -> Self {
         Self(match error {
             // The server is gone for good.
-            RequestError::Os(libc::ENOTCONN) => libc::EIO,
+            SESSION_ENDED => libc::EIO,
             RequestError::Os(errno) => errno,
             RequestError::ReadOnly => libc::EROFS,
             RequestError::Unsupported => libc::EOPNOTSUPP,

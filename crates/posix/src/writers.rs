@@ -5,6 +5,7 @@
 //! both numbers apart, and nothing is read before its time any more.
 
 use blockyard_block::RequestError;
+use blockyard_session::client::SESSION_ENDED;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::fs::File;
 use std::ptr::null_mut;
@@ -96,7 +97,7 @@ impl Told {
     }
 
     pub(crate) fn add(&mut self, error: RequestError) {
-        *(if error == RequestError::Os(libc::ENOTCONN) { &mut self.lost } else { &mut self.refused }) += 1;
+        *(if error == SESSION_ENDED { &mut self.lost } else { &mut self.refused }) += 1;
     }
 }
 

@@ -57,6 +57,7 @@ use keeper::Keeper;
 use link::Link;
 use offer::Offer;
 pub use options::{IO_BUFFER_BYTES, IO_BUFFER_BYTES_MAX, PATIENCE, SessionOptions};
+pub use queue::SESSION_ENDED;
 use queue::SessionQueue;
 pub use remote_device::{RemoteDevice, RemoteDeviceOptions};
 use ring::RingShape;

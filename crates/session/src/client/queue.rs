@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// What requests end with that no server can be asked any more.
-const ENDED: RequestError = RequestError::Os(libc::ENOTCONN);
+/// What requests end with that no server can be asked any more: it may never have had them.
+pub const SESSION_ENDED: RequestError = RequestError::Os(libc::ENOTCONN);
 /// How often a reap looks again when something came while it asked to be told.
 const LOOKS_MAX: u32 = 3;
 /// How often a drop looks whether the server still gets on.
@@ -104,7 +104,7 @@ impl SessionQueue {
             return Err(QueueError::Full);
         }
         if self.over {
-            self.ended.push(Completion { token: request.token, result: Err(ENDED) });
+            self.ended.push(Completion { token: request.token, result: Err(SESSION_ENDED) });
         } else {
             self.transfers.begin(memory, request, &mut self.ended);
         }
@@ -122,7 +122,7 @@ impl SessionQueue {
         if self.closed {
             self.broken = true;
             if !std::mem::replace(&mut self.over, true) {
-                self.transfers.fail(ENDED, completions);
+                self.transfers.fail(SESSION_ENDED, completions);
             }
             return;
         }
@@ -154,7 +154,7 @@ impl SessionQueue {
         }
         if news.ended {
             self.over = true;
-            self.transfers.fail(ENDED, completions);
+            self.transfers.fail(SESSION_ENDED, completions);
         }
     }
 
