@@ -4,6 +4,7 @@
 
 use crate::{cargo, packages, run};
 use anyhow::bail;
+use std::process::Command;
 
 struct Part {
     name: &'static str,
@@ -48,33 +49,42 @@ pub(crate) fn reliability(name: Option<&str>, count: Option<u64>) -> anyhow::Res
         bail!("there is no such part: {}", names.join(", "));
     }
     for part in parts {
-        let mut command = cargo();
-        command.args(["test", "--locked", "--quiet"]).args(part.binary);
-        command.args(["--", "--ignored", "--nocapture", "--exact", part.test]);
+        let mut command = ignored_test(part.binary, part.test);
         command.envs(count.map(|count| (part.count, count.to_string())));
         run(&mut command)?;
     }
     Ok(())
 }
 
+/// Runs an ignored test of a binary, by its whole name there.
+pub(crate) fn ignored_test(binary: &[&str], test: &str) -> Command {
+    let mut command = cargo();
+    command.args(["test", "--locked", "--quiet"]).args(binary);
+    command.args(["--", "--ignored", "--nocapture", "--exact", test]);
+    command
+}
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::PARTS;
     use crate::root;
     use std::fs;
 
+    /// Asserts that there is such a test in a binary, and that its file names a variable: else nothing would be run.
+    pub(crate) fn assert_is_there(binary: &[&str], test: &str, variable: &str) {
+        let (module, name) = test.rsplit_once("::").unwrap();
+        let directory = if binary.contains(&"--lib") { "src" } else { "tests" };
+        let target = binary.last().filter(|_| directory == "tests").map_or("", |target| *target);
+        let package = binary[1].replace("blockyard-", "").replace("blockyard", "cli");
+        let path = root().join("crates").join(package).join(directory).join(target);
+        let path = path.join(module.replace("::", "/")).with_extension("rs");
+        let source = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(source.contains(&format!("fn {name}(")) && source.contains(variable), "{test}");
+    }
+
     /// A name that no test has would be a part that does nothing.
     #[test]
     fn each_part_has_a_test() {
-        for part in PARTS {
-            let (module, test) = part.test.rsplit_once("::").unwrap();
-            let directory = if part.binary.contains(&"--lib") { "src" } else { "tests" };
-            let target = part.binary.last().filter(|_| directory == "tests").map_or("", |target| *target);
-            let package = part.binary[1].replace("blockyard-", "").replace("blockyard", "cli");
-            let path = root().join("crates").join(package).join(directory).join(target);
-            let path = path.join(module.replace("::", "/")).with_extension("rs");
-            let source = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            assert!(source.contains(&format!("fn {test}(")) && source.contains(part.count), "{}", part.name);
-        }
+        PARTS.iter().for_each(|part| assert_is_there(part.binary, part.test, part.count));
     }
 }
