@@ -20,7 +20,7 @@ use libc::c_int;
 use std::error::Error;
 use std::fs::File;
 use std::io;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::ptr::{self, null_mut};
@@ -268,15 +268,9 @@ pub(crate) fn users_of(disk: &str, writers: Writers) -> Result<Option<Users>, Er
 
 /// Runs `run` so that threads that it starts take no signals: those are the program's.
 pub(crate) fn without_signals<T>(run: impl FnOnce() -> T) -> T {
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both have room for a set of signals, and the second is filled in by the third call.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
+    let before = signals::set_mask(signals::ALL);
     let result = run();
-    // SAFETY: it was filled in above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), null_mut()) };
+    signals::set_mask(before);
     result
 }
 

@@ -1,6 +1,7 @@
 //! A program's `struct aiocb` (aio.h), and whom it wants told of its end.
 
 use crate::errno::Errno;
+use crate::signals;
 use libc::{aiocb, c_int, c_void, pid_t, sigval};
 use std::mem::zeroed;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -209,12 +210,7 @@ fn start(function: extern "C" fn(sigval), value: sigval, attributes: *const libc
         // SAFETY: it was made below, for this thread.
         let (function, value) = *unsafe { Box::from_raw(argument.cast::<(extern "C" fn(sigval), sigval)>()) };
         // The thread that makes it takes none: as glibc has it, this one takes all.
-        // SAFETY: a set of signals that is filled in before it is used.
-        unsafe {
-            let mut none = zeroed();
-            libc::sigemptyset(&raw mut none);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
-        }
+        signals::set_mask(0);
         function(value);
         std::ptr::null_mut()
     }

@@ -16,7 +16,6 @@ use crate::signals::Busy;
 use crate::{connection, leader, own, setup, signals, table};
 use libc::{c_int, pid_t};
 use std::cell::Cell;
-use std::mem::zeroed;
 use std::ptr::addr_of;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::thread;
@@ -160,12 +159,12 @@ pub(crate) fn make(child: impl FnOnce() -> pid_t) -> pid_t {
 /// No signal's handler runs in a child before it is well, nor in its parent meanwhile.
 extern "C" fn before() {
     if MASK.get().is_none() {
-        MASK.set(Some(set_mask(u64::MAX)));
+        MASK.set(Some(signals::set_mask(signals::ALL)));
     }
 }
 
 extern "C" fn in_parent() {
-    MASK.take().map(set_mask);
+    MASK.take().map(signals::set_mask);
 }
 
 /// What libc has made has descriptors of its own.
@@ -196,16 +195,4 @@ fn begin(closes: bool) {
     }
     PAGE.state.store(KNOWN, Ordering::Release);
     in_parent();
-}
-
-/// Blocks these signals, as a set of the kernel's, and no others. Those that were blocked.
-fn set_mask(mask: u64) -> u64 {
-    // SAFETY: all of it is numbers, the first of which are the kernel's set.
-    let (mut new, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (zeroed(), zeroed()) };
-    // SAFETY: the set is longer than that.
-    unsafe { (&raw mut new).cast::<u64>().write(mask) };
-    // SAFETY: two sets.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const new, &raw mut before) };
-    // SAFETY: as above.
-    unsafe { (&raw const before).cast::<u64>().read() }
 }

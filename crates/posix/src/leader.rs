@@ -5,10 +5,10 @@
 
 use crate::connection::without_signals;
 use crate::setup::{Inside, SESSIONS};
+use crate::signals;
 use libc::{c_int, c_void, pthread_key_t};
 use std::fs;
 use std::process::exit;
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -55,12 +55,7 @@ fn end_with_the_others() {
         thread::sleep(PAUSE);
         looks = if is_left_alone() { looks + 1 } else { 0 };
     }
-    // SAFETY: a set of signals.
-    unsafe {
-        let mut none = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, null_mut());
-    }
+    signals::set_mask(0);
     exit(0);
 }
 

@@ -57,12 +57,13 @@ pub(crate) fn is_inside() -> bool {
 /// open on, too, or in the working directory (`AT_FDCWD`).
 #[inline]
 pub(crate) fn find(directory: c_int, path: *const c_char) -> Option<usize> {
-    if COUNT.load(Ordering::Acquire) == 0 || INSIDE.get() {
+    if !has_disks() {
         return None;
     }
     let path = Text::at(path);
     let first = path.byte(0).ok()?;
-    let is_it = |named: &Named| named.is_named(first, path) || named.is_in(directory, first, path);
+    // Most are nobody's: what costs most is asked of the others.
+    let is_it = |named: &Named| (named.is_named(first, path) || named.is_in(directory, first, path)) && !INSIDE.get();
     disks().position(is_it)
 }
 
@@ -135,6 +136,7 @@ extern "C" fn at_load() {
     if let Some(count @ 1..JOBS_MAX) = count {
         REQUESTS_MAX.store(count, Ordering::Relaxed);
     }
+    signals::learn_first_mask();
     for named in parse(OsStr::from_bytes(text.to_bytes())) {
         // What is said twice is what it was said to be first.
         let _ = add(named);

@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::mem::{transmute, zeroed};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
@@ -52,6 +52,13 @@ const WAITING_MAX: usize = 4;
 
 /// Signals that say that memory is not there, as a set of the kernel's.
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+
+/// All of them that are programs' to block: by two, libc's threads speak with each other.
+pub(crate) const ALL: u64 = !(0b11 << 31);
+
+/// Whether a thread may have blocked them. Of a program that never did, no thread is asked: that would cost a name that
+/// is no disk's more than all else here.
+static MAY_BE_BLOCKED: AtomicBool = AtomicBool::new(true);
 
 /// A signal that waits.
 #[derive(Clone, Copy)]
@@ -148,19 +155,38 @@ pub(crate) fn let_faults_come() {
     let faults = FAULTS;
     // SAFETY: a set of signals as the kernel has it.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_UNBLOCK, &raw const faults, null_mut::<u64>(), 8) };
-    mask_changes();
+    mask_changes(0);
 }
 
-/// The signals that this thread has blocked may be others from now on.
-pub(crate) fn mask_changes() {
+/// The signals that this thread has blocked may be others from now on, and these among them, as a set of the kernel's.
+pub(crate) fn mask_changes(these: u64) {
+    if these & FAULTS != 0 {
+        MAY_BE_BLOCKED.store(true, Ordering::Relaxed);
+    }
     STATE.with(|state| state.blocks_faults.set(None));
+}
+
+/// Has this thread block these signals, as a set of the kernel's, and no others: those that it blocked before. It names
+/// no memory meanwhile that may not be there.
+pub(crate) fn set_mask(these: u64) -> u64 {
+    let mut before = 0_u64;
+    // SAFETY: both are sets of signals as the kernel has them.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const these, &raw mut before, 8) };
+    STATE.with(|state| state.blocks_faults.set(None));
+    before
+}
+
+/// A program begins, by this thread.
+pub(crate) fn learn_first_mask() {
+    MAY_BE_BLOCKED.store(STATE.with(State::learn_mask), Ordering::Relaxed);
 }
 
 /// Whether this thread has blocked what says that memory is not there: then the kernel ends the process where it is
 /// not. It is asked only where that may have changed.
 #[inline]
 pub(crate) fn are_faults_blocked() -> bool {
-    STATE.with(|state| state.blocks_faults.get().unwrap_or_else(|| state.learn_mask()))
+    MAY_BE_BLOCKED.load(Ordering::Relaxed)
+        && STATE.with(|state| state.blocks_faults.get().unwrap_or_else(|| state.learn_mask()))
 }
 
 /// Whether this thread is in the middle of something.
@@ -274,10 +300,7 @@ impl State {
                 libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, &raw mut information);
             }
         }
-        let mask = self.mask.get();
-        // SAFETY: a set of signals as the kernel has it.
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, null_mut::<u64>(), 8) };
-        self.blocks_faults.set(None);
+        set_mask(self.mask.get());
     }
 }
 
@@ -419,9 +442,12 @@ extern "C" fn caught(signal: c_int, information: *mut siginfo_t, context: *mut c
             }
             // SAFETY: it is the program's handler. One without SA_SIGINFO looks at the first argument alone.
             let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = unsafe { transmute(handler) };
-            mask_changes();
+            // What is blocked meanwhile, the context does not say (ppoll(2)).
+            if STATE.with(State::learn_mask) {
+                MAY_BE_BLOCKED.store(true, Ordering::Relaxed);
+            }
             handler(signal, information, context);
-            mask_changes();
+            mask_changes(0);
         }
     }
 }

@@ -41,6 +41,8 @@ static WORDS: [AtomicPtr<Words>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }
 static ENTRIES: [AtomicPtr<Entries>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; CHUNKS];
 /// Entries that have been in use.
 static USED: AtomicU32 = AtomicU32::new(0);
+/// How often a disk was given to a descriptor.
+static GIVEN: AtomicU64 = AtomicU64::new(0);
 /// The first free one, with a count above it that changes whenever this does.
 static FREE: AtomicU64 = AtomicU64::new(0);
 
@@ -107,6 +109,12 @@ pub(crate) fn is_used() -> bool {
     USED.load(Ordering::Relaxed) > 0
 }
 
+/// How often a disk was given to a descriptor: another number says that one that was no disk's may have become one's.
+#[inline]
+pub(crate) fn given() -> u64 {
+    GIVEN.load(Ordering::Acquire)
+}
+
 fn find_entry(word: &AtomicU32) -> Option<Open> {
     fork::look();
     let _busy = Busy::enter();
@@ -163,6 +171,7 @@ impl Open {
         let words = make(&WORDS, index, || Box::new([const { AtomicU32::new(0) }; CHUNK]))?;
         self.entry().users.fetch_add(1, Ordering::Relaxed);
         close(words[index % CHUNK].swap(self.number, Ordering::AcqRel));
+        GIVEN.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 }

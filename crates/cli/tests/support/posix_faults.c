@@ -19,6 +19,8 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define CHECK(condition) \
@@ -121,6 +123,112 @@ static void in_handlers(void)
 	handled = 0;
 }
 
+static void left_by_handler(int signal)
+{
+	transfers();
+	_exit(0);
+}
+
+static void handled_by(int signal)
+{
+	struct sigaction action = {.sa_handler = left_by_handler};
+	CHECK(sigaction(signal, &action, NULL) == 0);
+}
+
+static void blocked_in_handler(void)
+{
+	struct sigaction action = {.sa_handler = left_by_handler};
+	sigfillset(&action.sa_mask);
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0 && raise(SIGUSR1) == 0);
+}
+
+static void blocked_by_its_own(void)
+{
+	handled_by(SIGSEGV);
+	*(volatile char *)none = 0;
+}
+
+static void blocked_while_it_waits(void)
+{
+	sigset_t all, one;
+	handled_by(SIGUSR1);
+	sigemptyset(&one);
+	sigaddset(&one, SIGUSR1);
+	sigfillset(&all);
+	sigdelset(&all, SIGUSR1);
+	CHECK(sigprocmask(SIG_BLOCK, &one, NULL) == 0 && raise(SIGUSR1) == 0);
+	sigsuspend(&all);
+}
+
+static void blocked_of_old(void)
+{
+	sigblock(~0);
+	transfers();
+	_exit(0);
+}
+
+static void held(void)
+{
+	CHECK(sighold(SIGSEGV) == 0);
+	transfers();
+	_exit(0);
+}
+
+static void blocked_from_a_threads_beginning(void)
+{
+	pthread_t other;
+	pthread_attr_t attributes;
+	sigset_t all;
+	sigfillset(&all);
+	CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setsigmask_np(&attributes, &all) == 0);
+	CHECK(pthread_create(&other, &attributes, thread, NULL) == 0 && pthread_join(other, NULL) == 0);
+	_exit(0);
+}
+
+static void blocked_in_a_context(void)
+{
+	static volatile int turns;
+	ucontext_t context;
+	CHECK(getcontext(&context) == 0);
+	if (turns++ == 0) {
+		sigfillset(&context.uc_sigmask);
+		setcontext(&context);
+	}
+	CHECK(turns == 2);
+	transfers();
+	_exit(0);
+}
+
+static void blocked_before_it_began(void)
+{
+	sigset_t all;
+	sigfillset(&all);
+	CHECK(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
+	execl("/proc/self/exe", "faults", name, "transfers", NULL);
+}
+
+/* Each of them in a process in which nobody has blocked them before. */
+static void ways(void)
+{
+	void (*each[])(void) = {
+		blocked_in_handler, blocked_by_its_own, blocked_while_it_waits, blocked_of_old, held,
+		blocked_from_a_threads_beginning, blocked_in_a_context, blocked_before_it_began,
+	};
+	for (size_t way = 0; way < sizeof each / sizeof *each; way++) {
+		int status, child = fork();
+		CHECK(child >= 0);
+		if (child == 0) {
+			each[way]();
+			_exit(1);
+		}
+		CHECK(waitpid(child, &status, 0) == child);
+		if (status != 0) {
+			fprintf(stderr, "way %zu: %#x\n", way, status);
+			_exit(1);
+		}
+	}
+}
+
 static void waits(void)
 {
 	struct pollfd list[2] = {{.fd = disk, .events = POLLIN}, {.fd = 0, .events = 0}}, *kept = (void *)unwritable;
@@ -204,9 +312,12 @@ int main(int count, char **arguments)
 	unwritable = mmap(NULL, BLOCK, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(disk >= 0 && unreadable != MAP_FAILED && unwritable != MAP_FAILED);
 	transfers();
+	if (count > 2 && strcmp(arguments[2], "transfers") == 0)
+		return 0;
 	parts();
 	if (count > 2)
 		return 0;
+	ways();
 	waits();
 	places();
 	in_the_background();

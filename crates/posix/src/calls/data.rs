@@ -47,23 +47,22 @@ fn many<'a>(buffers: *const iovec, count: c_int) -> Result<&'a [iovec], Errno> {
 }
 
 /// What a call on a descriptor answers: that of a disk, or libc's `own`. Where another thread has just put a disk in
-/// its place (dup2(2)), the kernel finds it open on nothing.
+/// its place (dup2(2)), the kernel finds it open on nothing; and by now, it may be no disk's again.
 fn on<T: PartialEq + From<i8>>(
     descriptor: c_int,
     own: impl Fn() -> T,
     of_disk: impl Fn(Result<OpenDisk, Errno>) -> T,
 ) -> T {
-    if let Some(disk) = disk(descriptor) {
-        return of_disk(disk);
+    loop {
+        let given = table::given();
+        if let Some(disk) = disk(descriptor) {
+            return of_disk(disk);
+        }
+        let answer = own();
+        if answer != T::from(-1) || Errno::last() != Errno(libc::EBADF) || table::given() == given {
+            return answer;
+        }
     }
-    let answer = own();
-    if answer == T::from(-1)
-        && Errno::last() == Errno(libc::EBADF)
-        && let Some(disk) = disk(descriptor)
-    {
-        return of_disk(disk);
-    }
-    answer
 }
 
 /// Carries a transfer out where it is to be. A standing place goes on by what was transferred: first, so that whoever

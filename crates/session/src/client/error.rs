@@ -55,7 +55,7 @@ pub enum SessionError {
         patience: Duration,
     },
     /// The server went away.
-    #[error("the server on {0} closed the connection: see what it says, and start it again")]
+    #[error("the server on {0} closed the connection: it has another client, or has ended: see what it says")]
     Closed(Arc<str>),
     /// The server refused something that it must be able to do.
     #[error("the server on {socket} refused {request}: see what it says")]
