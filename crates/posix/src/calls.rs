@@ -5,7 +5,7 @@ mod aio;
 mod attach;
 mod attributes;
 mod data;
-mod descriptor_names;
+pub(crate) mod descriptor_names;
 mod descriptors;
 mod execute;
 mod names;

@@ -1,60 +1,93 @@
 //! Memory that a program names, which may not be there: the kernel would say so (EFAULT), where a copy in this process
 //! would end it.
 //!
-//! One instruction copies, or reads a byte. Where it meets what is not there, the handler of SIGSEGV and SIGBUS
-//! (`signals`) goes on behind it. In a thread that has blocked these, the kernel copies.
+//! One instruction copies, or reads. Where it meets what is not there, the handler of SIGSEGV and SIGBUS (`signals`)
+//! goes on behind it. In a thread that has blocked these, the kernel copies.
 
 use crate::errno::Errno;
 use crate::signals;
 use libc::{c_char, c_int, iovec};
+use std::arch::asm;
 use std::mem::zeroed;
+use std::slice;
 
-// Bytes left, 0 for none, of a copy to the first argument from the second.
-std::arch::global_asm!(
-    ".hidden blockyard_copy",
-    ".globl blockyard_copy",
-    ".hidden blockyard_copy_access",
-    ".globl blockyard_copy_access",
-    ".hidden blockyard_copy_end",
-    ".globl blockyard_copy_end",
-    ".type blockyard_copy, @function",
-    "blockyard_copy:",
-    "mov rcx, rdx",
-    "blockyard_copy_access:",
-    "rep movsb",
-    "blockyard_copy_end:",
-    "mov rax, rcx",
-    "ret",
-);
-
-unsafe extern "C" {
-    fn blockyard_copy(to: *mut u8, from: *const u8, count: usize) -> usize;
-    static blockyard_copy_access: u8;
-    static blockyard_copy_end: u8;
+/// An instruction that may meet what is not there, and where its thread goes on then: how far behind the number itself.
+#[repr(C)]
+struct Access {
+    at: i32,
+    end: i32,
 }
 
-// The byte at the argument; -1 if it is not there. Of one byte, `rep movsb` takes ten times as long.
-std::arch::global_asm!(
-    ".hidden blockyard_byte",
-    ".globl blockyard_byte",
-    ".hidden blockyard_byte_access",
-    ".globl blockyard_byte_access",
-    ".hidden blockyard_byte_end",
-    ".globl blockyard_byte_end",
-    ".type blockyard_byte, @function",
-    "blockyard_byte:",
-    "blockyard_byte_access:",
-    "movzx eax, byte ptr [rdi]",
-    "ret",
-    "blockyard_byte_end:",
-    "mov eax, -1",
-    "ret",
-);
+/// One of those, as an assembler has it: from `2:` to `3:`.
+macro_rules! may_fault {
+    ($instruction:literal) => {
+        concat!(
+            "2: ",
+            $instruction,
+            "\n3:\n",
+            ".pushsection blockyard_accesses, \"aR\", @progbits\n",
+            ".balign 4\n",
+            ".long 2b - .\n",
+            ".long 3b - .\n",
+            ".popsection",
+        )
+    };
+}
 
 unsafe extern "C" {
-    fn blockyard_byte(place: *const u8) -> c_int;
-    static blockyard_byte_access: u8;
-    static blockyard_byte_end: u8;
+    /// All of them: the linker gives that part of the library these names.
+    #[link_name = "__start_blockyard_accesses"]
+    static FIRST: Access;
+    #[link_name = "__stop_blockyard_accesses"]
+    static END: Access;
+}
+
+/// Copies: how many bytes are left.
+unsafe fn copy_here(to: *mut u8, from: *const u8, count: usize) -> usize {
+    let left;
+    // SAFETY: the caller's; a fault is caught.
+    unsafe {
+        asm!(
+            may_fault!("rep movsb"),
+            inout("rcx") count => left,
+            inout("rdi") to => _,
+            inout("rsi") from => _,
+            options(nostack, preserves_flags),
+        );
+    }
+    left
+}
+
+/// A byte. Of one byte, `rep movsb` takes ten times as long.
+#[inline]
+fn byte(place: *const u8) -> Option<u8> {
+    let mut byte = -1_i32;
+    // SAFETY: what of the program's is there may be read; a fault is caught.
+    unsafe {
+        asm!(
+            may_fault!("movzx {byte:e}, byte ptr [{place}]"),
+            byte = inout(reg) byte,
+            place = in(reg) place,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    u8::try_from(byte).ok()
+}
+
+/// Two bytes, for a thread that has not blocked what says that they are not there.
+#[inline(always)]
+pub(crate) fn pair(place: *const c_char) -> Option<[u8; 2]> {
+    let mut pair = -1_i32;
+    // SAFETY: what of the program's is there may be read; a fault is caught.
+    unsafe {
+        asm!(
+            may_fault!("movzx {pair:e}, word ptr [{place}]"),
+            pair = inout(reg) pair,
+            place = in(reg) place,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    u16::try_from(pair).ok().map(u16::to_le_bytes)
 }
 
 /// Copies bytes of which one side may not be there: how many were copied.
@@ -68,7 +101,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, count: usize) -> usize {
         return copied;
     }
     // SAFETY: the caller's; a fault is caught.
-    count - unsafe { blockyard_copy(to, from, count) }
+    count - unsafe { copy_here(to, from, count) }
 }
 
 /// The same; `None` where the kernel may not.
@@ -110,9 +143,7 @@ impl Text {
         if self.is_for_kernel {
             return get(place);
         }
-        // SAFETY: what of the program's is there may be read; a fault is caught.
-        let byte = unsafe { blockyard_byte(place) };
-        u8::try_from(byte).map_err(|_| Errno(libc::EFAULT))
+        byte(place).ok_or(Errno(libc::EFAULT))
     }
 }
 
@@ -124,10 +155,10 @@ pub(crate) fn put<T: Copy>(place: *mut T, value: T) -> Result<c_int, Errno> {
 }
 
 /// Where a thread goes on that met what is not there, if it did so here.
-pub(crate) fn end_of_copy(at: i64) -> Option<i64> {
-    let ends = [
-        (&raw const blockyard_copy_access, &raw const blockyard_copy_end),
-        (&raw const blockyard_byte_access, &raw const blockyard_byte_end),
-    ];
-    ends.into_iter().find(|&(access, _)| access as i64 == at).map(|(_, end)| end as i64)
+pub(crate) fn end_of_access(at: i64) -> Option<i64> {
+    let (first, end) = (&raw const FIRST, &raw const END);
+    // SAFETY: they are of one array, the second behind its last.
+    let accesses = unsafe { slice::from_raw_parts(first, end.offset_from(first) as usize) };
+    let place = |far: &i32| &raw const *far as i64 + i64::from(*far);
+    accesses.iter().find(|access| place(&access.at) == at).map(|access| place(&access.end))
 }

@@ -56,6 +56,13 @@ impl Named {
         beside(&self.disk, locks::OF_DESCRIPTIONS)
     }
 
+    /// What names begin with that may be its: two bytes, the last of them of one being the end.
+    pub(crate) fn beginnings(&self) -> impl Iterator<Item = [u8; 2]> {
+        let part = self.part.as_ref().and_then(|(at, _)| self.name.get(*at..));
+        let beginning = |text: &[u8]| Some([*text.first()?, *text.get(1).unwrap_or(&0)]);
+        [Some(&*self.name), part].into_iter().flatten().filter_map(beginning)
+    }
+
     /// Whether it has this name, which begins with `first`.
     pub(crate) fn is_named(&self, first: u8, path: Text) -> bool {
         is_text(&self.name, first, path)

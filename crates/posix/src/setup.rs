@@ -2,7 +2,7 @@
 
 use crate::aio::JOBS_MAX;
 use crate::errno::Errno;
-use crate::guarded::Text;
+use crate::guarded::{self, Text};
 use crate::names::{AIO_MAX, LOOKS, NAMES_MAX, Named, VARIABLE, parse};
 use crate::{environment, fork, leader, signals, stdio, table};
 use libc::{c_char, c_int};
@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 unsafe extern "C" {
     /// getenv(3), but that there is no environment for a program that has more rights than who started it.
@@ -20,6 +20,8 @@ unsafe extern "C" {
 /// The disks by their numbers, and how many there are.
 static NAMES: [AtomicPtr<Named>; NAMES_MAX] = [const { AtomicPtr::new(null_mut()) }; NAMES_MAX];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// What two bytes names begin with that may be disks', a bit for each, which is others', too.
+static BEGINNINGS: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 static LOOKS_LIKE_FILES: AtomicBool = AtomicBool::new(false);
 static REQUESTS_MAX: AtomicUsize = AtomicUsize::new(JOBS_MAX);
 
@@ -53,9 +55,31 @@ pub(crate) fn is_inside() -> bool {
     INSIDE.get() || unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } == 0 && name.starts_with(SESSIONS)
 }
 
+/// Where the bit of a beginning is.
+#[inline(always)]
+fn place_of(beginning: [u8; 2]) -> (usize, u64) {
+    let bit = u32::from(u16::from_le_bytes(beginning)).wrapping_mul(0x9e37_79b1) >> 22;
+    (bit as usize / 64, 1 << (bit % 64))
+}
+
+/// From now on, names that begin so are looked at.
+pub(crate) fn look_at(beginning: [u8; 2]) {
+    let (word, bit) = place_of(beginning);
+    BEGINNINGS[word].fetch_or(bit, Ordering::Release);
+}
+
+/// Whether a path may be a disk's, or lead to one by a descriptor. Of most that are not, this is all that is asked.
+#[inline(always)]
+pub(crate) fn may_name_disk(path: *const c_char) -> bool {
+    let is_beginning = |beginning| {
+        let (word, bit) = place_of(beginning);
+        BEGINNINGS[word].load(Ordering::Acquire) & bit != 0
+    };
+    has_disks() && !path.is_null() && (signals::may_faults_be_blocked() || guarded::pair(path).is_none_or(is_beginning))
+}
+
 /// The disk that a path names, by its number; a path without a slash names one in the directory that a descriptor is
 /// open on, too, or in the working directory (`AT_FDCWD`).
-#[inline]
 pub(crate) fn find(directory: c_int, path: *const c_char) -> Option<usize> {
     if !has_disks() {
         return None;
@@ -95,6 +119,7 @@ pub(crate) fn add(named: Named) -> Result<(), Errno> {
             fork::watch();
         }
         // A child that is forked meanwhile has it or does not: where it has no count of it, another takes its place.
+        named.beginnings().for_each(look_at);
         place.store(Box::into_raw(Box::new(named)), Ordering::Release);
         COUNT.store(count + 1, Ordering::Release);
         if count == 0 {

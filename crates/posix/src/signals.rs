@@ -185,8 +185,13 @@ pub(crate) fn learn_first_mask() {
 /// not. It is asked only where that may have changed.
 #[inline]
 pub(crate) fn are_faults_blocked() -> bool {
+    may_faults_be_blocked() && STATE.with(|state| state.blocks_faults.get().unwrap_or_else(|| state.learn_mask()))
+}
+
+/// Whether any thread may have blocked them.
+#[inline]
+pub(crate) fn may_faults_be_blocked() -> bool {
     MAY_BE_BLOCKED.load(Ordering::Relaxed)
-        && STATE.with(|state| state.blocks_faults.get().unwrap_or_else(|| state.learn_mask()))
 }
 
 /// Whether this thread is in the middle of something.
@@ -406,7 +411,7 @@ extern "C" fn caught(signal: c_int, information: *mut siginfo_t, context: *mut c
     // SAFETY: the kernel's, for this handler.
     let context_of_thread = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let at = &mut context_of_thread.uc_mcontext.gregs[libc::REG_RIP as usize];
-    if let Some(end) = guarded::end_of_copy(*at).filter(|_| is_ours(signal)) {
+    if let Some(end) = guarded::end_of_access(*at).filter(|_| is_ours(signal)) {
         *at = end;
         return;
     }

@@ -4,10 +4,11 @@
 //! of its entry, and an entry counts who looks at it. Entries are never given back to the system, so that a count can
 //! always be looked at; what was found is one's own if the word is the same after it was counted.
 
+use crate::calls::descriptor_names::BEGINNINGS;
 use crate::description::{self, Mapped};
 use crate::errno::Errno;
 use crate::signals::Busy;
-use crate::{fork, locks, own, users};
+use crate::{fork, locks, own, setup, users};
 use libc::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -286,6 +287,7 @@ fn take_free() -> Option<u32> {
 }
 
 fn take_new() -> Result<u32, Errno> {
+    BEGINNINGS.into_iter().for_each(setup::look_at);
     let index = USED.fetch_add(1, Ordering::Relaxed) as usize;
     make(&ENTRIES, index, || Box::new([const { Entry::new() }; CHUNK]))?;
     Ok(index as u32 + 1)

@@ -8,15 +8,18 @@ use libc::{c_char, c_int};
 /// The longest is shorter.
 const NAME_BYTES: usize = 48;
 
+/// What they begin with.
+pub(crate) const BEGINNINGS: [[u8; 2]; 2] = [*b"/d", *b"/p"];
+
 /// The disk that a path leads to by a descriptor.
 pub(super) fn disk_of(path: *const c_char) -> Option<usize> {
-    if !table::is_used() || path.is_null() {
+    if !table::is_used() {
         return None;
     }
     let text = Text::at(path);
     let byte = |at: usize| text.byte(at).ok();
     // Most names are left alone here.
-    if byte(0)? != b'/' || !matches!(byte(1)?, b'd' | b'p') {
+    if !BEGINNINGS.contains(&[byte(0)?, byte(1)?]) {
         return None;
     }
     let mut name = [0; NAME_BYTES];

@@ -98,21 +98,22 @@ const BUSY: Result<c_int, Errno> = Err(Errno(libc::EBUSY));
 const NO_DIRECTORY: Result<c_int, Errno> = Err(Errno(libc::ENOTDIR));
 
 /// The number of the disk that a path names.
-#[inline]
+#[inline(always)]
 pub(super) fn disk_named(path: *const c_char) -> Option<usize> {
     disk_in(libc::AT_FDCWD, path)
 }
 
 /// The same of a path that may be one in a directory.
-#[inline]
+#[inline(always)]
 pub(super) fn disk_in(directory: c_int, path: *const c_char) -> Option<usize> {
-    if path.is_null() { None } else { setup::find(directory, path) }
+    if setup::may_name_disk(path) { setup::find(directory, path) } else { None }
 }
 
 /// The same of a path that may lead there by a descriptor, too (`/dev/stdin`).
-#[inline]
+#[inline(always)]
 pub(super) fn disk_followed(directory: c_int, path: *const c_char) -> Option<usize> {
-    disk_in(directory, path).or_else(|| descriptor_names::disk_of(path))
+    let found = || setup::find(directory, path).or_else(|| descriptor_names::disk_of(path));
+    if setup::may_name_disk(path) { found() } else { None }
 }
 
 /// The same, where a call may name a descriptor (`AT_EMPTY_PATH`), or a link itself (`AT_SYMLINK_NOFOLLOW`).
