@@ -20,6 +20,7 @@ mod chain;
 mod changes;
 mod check;
 mod commit;
+mod copies;
 mod create;
 mod decompressor;
 mod dirty_bits;

@@ -1,6 +1,6 @@
 //! What our check finds and repairs, against `qemu-img check` (Debian package qemu-utils).
 
-use crate::rig::{Random, qemu_img, qemu_io, text};
+use crate::rig::{Random, Rig, check_clean, open, qemu_img, qemu_io, text};
 use blockyard_block::{CheckReport, OpenedFile, Qcow2Check, Repair};
 use serde_json::Value;
 use std::fs;
@@ -257,7 +257,57 @@ fn a_cluster_with_two_uses_is_damage_though_its_refcount_knows() {
     fs::write(&images.image, &bytes).unwrap();
     let (code, _) = qemu_check(&images.image).unwrap();
     assert_eq!(code, 3, "the place that the second cluster had is leaked; that is all");
-    assert_eq!(check(&images.image, Repair::All).corruptions, 1);
+    assert_eq!(check(&images.image, Repair::None).corruptions, 1);
+    assert_eq!(check(&images.image, Repair::Leaks).corruptions, 1);
+    assert_eq!(check(&images.image, Repair::All).corruptions, 0);
+}
+
+/// What the disk uses twice, by the bytes that say so.
+fn used_twice(bytes: &[u8], anatomy: &Anatomy) -> Vec<(&'static str, Vec<(usize, u64)>)> {
+    let table = anatomy.l2_tables[0];
+    let is_data = |&at: &usize| be64(bytes, at) != 0 && be64(bytes, at) & 1 << 62 == 0;
+    let mut data = (table..table + anatomy.cluster_bytes).step_by(8).filter(is_data);
+    let (one, other) = (data.next().unwrap(), data.next().unwrap());
+    let copied = 1_u64 << 63;
+    let mut found = vec![
+        ("a cluster", vec![(one, be64(bytes, other))]),
+        ("an L2 table that is data", vec![(one, copied | table as u64)]),
+        ("refcounts that are data", vec![(one, copied | anatomy.refblock as u64), (other, be64(bytes, one))]),
+    ];
+    if anatomy.l2_tables.len() > 1 {
+        let l1_index = (1..anatomy.l1_entries).rfind(|index| be64(bytes, anatomy.l1 + index * 8) != 0).unwrap();
+        let table = (anatomy.l1 + l1_index * 8, be64(bytes, anatomy.l1));
+        found.push(("an L2 table", vec![table]));
+        found.push(("an L2 table and a cluster of it", vec![table, (one, be64(bytes, other))]));
+    }
+    found
+}
+
+#[test]
+fn what_the_disk_uses_twice_is_copied_by_a_repair() {
+    for kind in KINDS {
+        let images = Images::new(kind);
+        let good = fs::read(&images.image).unwrap();
+        for (what, entries) in used_twice(&good, &Anatomy::of(&good)) {
+            let mut bytes = good.clone();
+            entries.iter().for_each(|&(at, entry)| bytes[at..at + 8].copy_from_slice(&entry.to_be_bytes()));
+            fs::write(&images.image, &bytes).unwrap();
+            qemu_img(&["convert", "-O", "raw", text(&images.image), text(&images.raw)]);
+            let mut wanted = fs::read(&images.raw).unwrap();
+            let report = check(&images.image, Repair::All);
+            assert!(report.corruptions_fixed > 0, "{kind:?}, {what}");
+            assert_eq!((report.corruptions, report.leaks), (0, 0), "{kind:?}, {what}");
+            assert_eq!(qemu_check(&images.image).unwrap().0, 0, "{kind:?}, {what}");
+            let mut rig = Rig::new(open(&images.image));
+            assert!(rig.read(0, wanted.len()) == wanted, "{kind:?}, {what}");
+            // What is written to one is not seen in the other.
+            wanted[..8192].fill(9);
+            rig.write(0, &wanted[..8192]);
+            assert!(rig.read(0, wanted.len()) == wanted, "{kind:?}, {what}");
+            drop(rig);
+            check_clean(text(&images.image));
+        }
+    }
 }
 
 #[test]

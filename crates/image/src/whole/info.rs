@@ -133,6 +133,11 @@ impl Look {
         self.file.as_ref().map(|(file, _)| file)
     }
 
+    /// Whether it is a qcow2 image, whatever is wrong with it.
+    pub(super) fn is_qcow2(&self) -> bool {
+        self.qcow2.is_some()
+    }
+
     /// Takes its disk, or why there is none. What an image refers to lies in `allow_dirs`; `with_chain`: the images
     /// behind it are wanted too.
     ///

@@ -6,7 +6,7 @@
 
 use super::info::{ImageInfo, Look, Partitions};
 use crate::error::{Context, Result};
-use blockyard_block::{FileFormat, OpenedFile, printable, size};
+use blockyard_block::{FileFormat, OpenedFile, Qcow2Info, printable, size};
 use std::os::unix::fs::FileExt;
 
 /// A reason not to trust an image.
@@ -42,6 +42,11 @@ pub fn dangers_of_file(look: &Look) -> Result<Vec<Danger>> {
     }
     if signs.contains(&"a LUKS volume") {
         found.push(danger("encrypted", "is encrypted: nobody can say what it holds"));
+    }
+    if look.is_qcow2()
+        && let Ok(Some(at)) = Qcow2Info::shared_table(file)
+    {
+        found.push(danger("corrupt", format!("is damaged: the L2 table at {at} stands for two parts of its disk")));
     }
     if signs.contains(&"a boot sector") {
         found.extend(partition_records(file)?.map(|reason| danger("boot-sector", reason)));

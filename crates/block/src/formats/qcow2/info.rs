@@ -4,6 +4,7 @@ use super::bitmaps::{self, Bitmap};
 use super::encryption::{self, Qcow2Encryption};
 use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
 use super::own_file::{image_file, parse_header};
+use super::references;
 use super::snapshots::{self, Qcow2Snapshot};
 use crate::OpenedFile;
 use crate::formats::{ImageError, WritableFile};
@@ -71,6 +72,22 @@ impl Qcow2Info {
     /// When it cannot be read, or no qcow2 header can be made out.
     pub fn of_opened(image: &OpenedFile) -> Result<Self, ImageError> {
         Self::of(image.file(), image.path())
+    }
+
+    /// Where an L2 table lies that stands for two parts of the disk, if there is one: whoever reads both refuses the
+    /// image. Of its tables, this reads the first alone.
+    ///
+    /// # Errors
+    /// When it cannot be read, or no qcow2 header can be made out.
+    pub fn shared_table(image: &OpenedFile) -> Result<Option<u64>, ImageError> {
+        let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
+        let header = parse_header(image.file(), image.path(), Header::parse_to_check)?;
+        let file = image_file(image.file()).map_err(failed)?;
+        let tables = references::in_l1(&file, &header, header.l1).map(|found| found.map(|table| table.offset_bytes));
+        let mut tables = tables.collect::<io::Result<Vec<_>>>().map_err(failed)?;
+        tables.retain(|&offset_bytes| offset_bytes != 0);
+        tables.sort_unstable();
+        Ok(tables.array_windows().find_map(|[one, next]| (one == next).then_some(*one)))
     }
 
     fn of(file: &File, path: &Path) -> Result<Self, ImageError> {

@@ -33,7 +33,7 @@ pub(super) fn header_to_change(file: &File, path: &Path) -> Result<Header, Image
     }
     let failed = |source| ImageError::System { action: "repair", path: path.to_owned(), source };
     let mut check = Qcow2Check::of(path.to_owned(), writable(file).map_err(failed)?)?;
-    let report = check.run(Repair::All, &mut |_| ())?;
+    let report = check.run_without_copies(Repair::All, &mut |_| ())?;
     if report.corruptions > 0 {
         let problem = "is marked dirty, as after a crash of whoever wrote it, and has damage that no repair puts right";
         let problem = format!("{problem}: {} says which", Remedy::RepairImage);

@@ -2,11 +2,15 @@
 //!
 //! Each step is safe by itself, so that a crash leaves an image that is no worse: a cluster that nothing refers to is
 //! freed; a refcount grows to what there is; an entry says what the refcount is. Refcounts that have no place, or a bad
-//! one, are written anew behind the file's end, made stable, and then put in force by one write of the header. That
-//! nobody else uses the image is the caller's to know.
+//! one, are written anew behind the file's end, made stable, and then put in force by one write of the header. While
+//! entries lead to copies ([`copies`]) that have no refcount yet, the image is marked corrupt. That nobody else uses
+//! the image is the caller's to know.
 
 use super::census::{Census, Tell};
-use super::header::{Header, INCOMPATIBLE_AT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table, read_first_cluster};
+use super::copies::{self, Stop};
+use super::header::{
+    Header, INCOMPATIBLE_AT, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table, read_first_cluster,
+};
 use super::new_refcounts::NewRefcounts;
 use super::packed_check::try_compressed;
 use crate::OpenedFile;
@@ -64,6 +68,19 @@ impl Qcow2Check {
     /// # Errors
     /// When the image cannot be read or written.
     pub fn run(&mut self, repair: Repair, tell: &mut dyn FnMut(&str)) -> Result<CheckReport, ImageError> {
+        let marks = self.header.incompatible & INCOMPATIBLE_MARKS;
+        let copied = if repair == Repair::All { self.copy_shared(tell)? } else { 0 };
+        let mut report = self.run_without_copies(repair, tell)?;
+        report.corruptions_fixed += copied;
+        if report.corruptions > 0 && copied > 0 {
+            // What else is wrong is as it was.
+            self.set_marks(marks).map_err(|error| self.failed("write to", error))?;
+        }
+        Ok(report)
+    }
+
+    /// The same, and a cluster that has two uses keeps them: for who does not ask what becomes of them.
+    pub(super) fn run_without_copies(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
         let fixed = match repair {
             Repair::None => CheckReport::default(),
             _ => self.repair(repair, &mut |line| {
@@ -75,7 +92,7 @@ impl Qcow2Check {
         let Counted { mut report, compressed_entries, .. } = self.count(Repair::None, tell)?;
         self.compressed_entries = compressed_entries;
         if repair == Repair::All && report.corruptions == 0 {
-            self.clear_marks().map_err(|error| self.failed("write to", error))?;
+            self.set_marks(0).map_err(|error| self.failed("write to", error))?;
         }
         report.corruptions_fixed = fixed.corruptions_fixed;
         report.leaks_fixed = fixed.leaks_fixed;
@@ -108,6 +125,8 @@ impl Qcow2Check {
                 tell("Repairing refcounts: they have been written anew");
                 fixed.corruptions_fixed += 1;
             }
+            // A mark that says more than its refcount is worse than none.
+            self.file.barrier().map_err(|error| self.failed("repair", error))?;
             let mut census = self.census(repair, tell)?;
             census.mends_marks = true;
             census.take().map_err(|error| self.failed("repair", error))?;
@@ -167,13 +186,37 @@ impl Qcow2Check {
         Ok(Some(Table { offset_bytes: new.table_offset_bytes(), length_bytes }))
     }
 
-    /// The image is in order, and says so.
-    fn clear_marks(&mut self) -> io::Result<()> {
-        if self.header.incompatible & INCOMPATIBLE_MARKS == 0 {
+    /// Makes copies of what the disk uses twice: how many entries lead there now.
+    fn copy_shared(&mut self, tell: Tell<'_>) -> Result<u64, ImageError> {
+        let made = match copies::needed(&self.file, &self.header) {
+            Ok(0) => Ok(0),
+            Ok(_) => {
+                let marks = self.header.incompatible & INCOMPATIBLE_MARKS | INCOMPATIBLE_CORRUPT;
+                self.set_marks(marks).map_err(|error| self.failed("write to", error))?;
+                copies::make(&self.file, &self.header, tell)
+            }
+            Err(stop) => Err(stop),
+        };
+        match made {
+            Ok(count) => Ok(count),
+            Err(Stop::Failed(error)) => Err(self.failed("repair", error)),
+            Err(Stop::TooMany) => {
+                tell(
+                    "clusters have so many uses that copies for all would take more room than the image has: convert it",
+                );
+                Ok(0)
+            }
+        }
+    }
+
+    /// Says whether the image is in order; none of version 2 can.
+    fn set_marks(&mut self, marks: u64) -> io::Result<()> {
+        let incompatible = self.header.incompatible & !INCOMPATIBLE_MARKS | marks;
+        if self.header.version < 3 || incompatible == self.header.incompatible {
             return Ok(());
         }
-        self.header.incompatible &= !INCOMPATIBLE_MARKS;
-        self.file.write_header(&self.header.incompatible.to_be_bytes(), INCOMPATIBLE_AT)
+        self.header.incompatible = incompatible;
+        self.file.write_header(&incompatible.to_be_bytes(), INCOMPATIBLE_AT)
     }
 
     fn failed(&self, action: &'static str, source: io::Error) -> ImageError {

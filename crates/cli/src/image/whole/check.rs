@@ -39,8 +39,8 @@ pub struct CheckArgs {
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
-    /// Complete a change with --atomic that was cut off, and repair what is leaked, or all that can be. A cluster with
-    /// two uses cannot: convert the image to a new one.
+    /// Complete a change with --atomic that was cut off, and repair what is leaked, or all that can be. Where the disk
+    /// uses a cluster twice, the second use gets a copy: one of the two may hold what was not written there.
     #[arg(short, long, value_name = "WHAT", value_enum)]
     repair: Option<What>,
     /// Look at an image that somebody writes to: what is found may come of that.

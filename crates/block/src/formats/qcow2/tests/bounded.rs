@@ -72,6 +72,8 @@ impl Forged {
             let mut lines = 0;
             // What is found, and whether it can be repaired, is another matter.
             let _ = check.run(repair, &mut |_| lines += 1);
+            let length_bytes = check.file.length_bytes();
+            assert!(length_bytes <= 3 * FILE_BYTES, "{name}: {length_bytes} bytes after {repair:?}");
             let read_bytes = check.file.file.counts.read_bytes.load(Ordering::Relaxed);
             assert!(read_bytes <= times * FILE_BYTES, "{name}: {read_bytes} bytes for {repair:?}, {lines} lines");
         }

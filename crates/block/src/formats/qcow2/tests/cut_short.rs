@@ -125,21 +125,24 @@ fn what_a_disk_grows_by_is_zeros_at_every_cut() {
 fn a_repair_that_is_cut_short_is_no_worse() {
     let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = image(directory.path(), "image.qcow2", None);
-    let (good, wanted) = (fs::read(&path).unwrap(), contents(&path));
+    let good = fs::read(&path).unwrap();
     let table = be64(&good, 48) as usize;
     let refblock = be64(&good, table) as usize;
     let l2 = (be64(&good, be64(&good, 40) as usize) & !(1 << 63)) as usize;
     let in_use = (0..1000).filter(|at| good[refblock + at * 2 + 1] == 1).count();
     type Damage = fn(&mut [u8], usize);
-    let damages: [(&str, usize, Damage); 4] = [
+    let damages: [(&str, usize, Damage); 5] = [
         ("leaks", refblock + in_use * 2, |bytes, at| bytes[at..at + 8].copy_from_slice(&[0, 1, 0, 1, 0, 2, 0, 1])),
         ("counts that are too low", refblock + 4, |bytes, at| bytes[at..at + 8].fill(0)),
         ("counts without a place", table, |bytes, at| bytes[at..at + 8].fill(0)),
         ("marks", l2, |bytes, at| bytes[at] ^= 0x80),
+        ("a cluster with two uses", l2, |bytes, at| bytes.copy_within(at..at + 8, at + 8)),
     ];
     for (what, at, damage) in damages {
         let mut bytes = good.clone();
         damage(&mut bytes, at);
+        fs::write(&path, &bytes).unwrap();
+        let wanted = contents(&path);
         // Leaks behind the file's end are none.
         bytes.resize(bytes.len() + 4 * CLUSTER_BYTES as usize, 0);
         fs::write(&path, &bytes).unwrap();
