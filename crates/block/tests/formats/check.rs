@@ -1,7 +1,7 @@
 //! What our check finds and repairs, against `qemu-img check` (Debian package qemu-utils).
 
-use crate::rig::{Random, Rig, check_clean, open, qemu_img, qemu_io, text};
-use blockyard_block::{CheckReport, OpenedFile, Qcow2Check, Repair};
+use crate::rig::{Random, Rig, check_clean, open, qemu_img, qemu_io, read_only, text};
+use blockyard_block::{AllowedDirectories, CheckReport, OpenedFile, Qcow2Check, Qcow2Disk, Repair, read_bytes};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -307,6 +307,44 @@ fn what_the_disk_uses_twice_is_copied_by_a_repair() {
             drop(rig);
             check_clean(text(&images.image));
         }
+    }
+}
+
+#[test]
+fn a_cluster_in_anothers_place_of_a_data_file_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("image");
+    let data = directory.path().join("data");
+    for more in ["", ",data_file_raw=on", ",extended_l2=on"] {
+        let options = format!("cluster_size=16k,data_file={}{more}", text(&data));
+        qemu_img(&["create", "-q", "-f", "qcow2", "-o", &options, text(&path), "64M"]);
+        // In the second table; one covers 32 MiB, or 16.
+        qemu_io(text(&path), "qcow2", &["write 0 32k", "write 32M 64k"]);
+        let good = fs::read(&path).unwrap();
+        assert_eq!(check(&path, Repair::None).corruptions, 0, "{more}");
+        let table = *Anatomy::of(&good).l2_tables.iter().max().unwrap();
+        let (first, second) = (table, table + if more.contains("extended") { 16 } else { 8 });
+        for (at, entry) in [
+            (second, be64(&good, first)),
+            (second, be64(&good, second) + (1 << 30)),
+            (first, 1 << 63),
+            (second, be64(&good, second) + 512),
+        ] {
+            let mut bytes = good.clone();
+            bytes[at..at + 8].copy_from_slice(&entry.to_be_bytes());
+            fs::write(&path, &bytes).unwrap();
+            for repair in [Repair::None, Repair::All] {
+                assert_eq!(check(&path, repair).corruptions, 1, "{more}: {entry:#x}");
+            }
+            assert!(fs::read(&path).unwrap() == bytes, "nobody knows where it belongs");
+            // Who reads it says so, too.
+            let output = Command::new("qemu-io").args(["-r", "-c", "read 32M 64k"]).arg(&path).output().unwrap();
+            assert!(!output.status.success(), "{more}: {entry:#x}");
+            let allowed = AllowedDirectories::new(&[directory.path()]).unwrap();
+            let disk = Qcow2Disk::open(&path, &read_only(), &allowed).unwrap();
+            assert!(read_bytes(&disk, 32 << 20..33 << 20).is_err(), "{more}: {entry:#x}");
+        }
+        fs::remove_file(&data).unwrap();
     }
 }
 

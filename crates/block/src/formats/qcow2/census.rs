@@ -2,8 +2,9 @@
 //! refcounts.
 //!
 //! It counts as `qemu-img check` does, which finds the same, and says more where a cluster has two uses though its
-//! refcount knows. Nothing is read twice, whatever the image says: of a table that several snapshots share, each entry
-//! counts so often. So the work is bounded by the file's length, and the memory by two bytes for each of its clusters.
+//! refcount knows, or lies in a data file where it cannot be read. Nothing is read twice, whatever the image says: of
+//! a table that several snapshots share, each entry counts so often. So the work is bounded by the file's length, and
+//! the memory by two bytes for each of its clusters.
 
 use super::bitmaps;
 use super::check::CLUSTERS_MAX;
@@ -254,6 +255,7 @@ impl<'a> Census<'a> {
             let users = found.entry(reference.offset_bytes).or_default();
             users.all += 1;
             users.active += 1;
+            users.l1_index.get_or_insert(reference.index);
         }
         for &(l1, count) in of_snapshots {
             for reference in references::in_l1(self.file, self.header, l1) {
@@ -324,6 +326,7 @@ impl<'a> Census<'a> {
             let is_compressed = reference.part == Part::Compressed;
             self.compressed_entries += u64::from(is_compressed);
             self.judge_cluster(&reference, table, users)?;
+            self.judge_place(&reference, users);
             // Zeros that lie at the beginning of a data file lie nowhere, for QEMU.
             let is_first = reference.part == Part::External && reference.offset_bytes == 0;
             let is_nowhere = is_first && !self.header.has_extended_l2() && reference.entry & ZERO != 0;
@@ -379,6 +382,18 @@ impl<'a> Census<'a> {
             self.judge_mark(&format!("OFLAG_COPIED data cluster: l2_entry={entry:x}"), table, reference, 1)?;
         }
         Ok(())
+    }
+
+    /// Whether it lies in the data file where it does on the disk, which is how it is read.
+    fn judge_place(&mut self, reference: &Reference, users: TableUsers) {
+        let Reference { part, index, entry, offset_bytes, .. } = *reference;
+        let Some(l1_index) = users.l1_index.filter(|_| part == Part::External) else { return };
+        let layout = Layout::of(self.header);
+        let disk_offset = ((l1_index as u64) << layout.table_bits() | index as u64) << layout.cluster_bits;
+        if offset_bytes != disk_offset && (offset_bytes != 0 || reference.is_copied()) {
+            let what = format!("l2_entry={entry:x}: the cluster at {disk_offset:#x} of the disk");
+            self.corrupt(&format!("{what} lies at {offset_bytes:#x} of the data file, the place of another"));
+        }
     }
 
     fn flag(&mut self, offset: u64, flag: u8) {
@@ -505,4 +520,6 @@ struct TableUsers {
     all: u64,
     /// Of the disk's own L1 table.
     active: u64,
+    /// The first of those.
+    l1_index: Option<usize>,
 }
