@@ -125,6 +125,21 @@ fn clusters_with_two_uses_are_not_written_to() {
 }
 
 #[test]
+fn a_file_has_as_many_clusters_as_can_be_kept_in_mind() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    image_bytes(&image);
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    file.set_len(2 << 40).unwrap();
+    Rig::new(open(&image)).write(2 << 20, &[7; 512]);
+    file.set_len((2 << 40) + 1).unwrap();
+    let error = refusal(&image, &FileOptions::default());
+    let wanted = "in clusters of 4096 bytes, and with these at most 2.00 TiB can be written to: convert it";
+    assert!(error.contains(wanted), "{error}");
+    Rig::new(open_allowed(&image, &read_only())).read(4096, 512);
+}
+
+#[test]
 fn refcounts_that_a_crash_left_behind_are_put_right() {
     let (_directory, path) = directory();
     let image = path("image.qcow2");

@@ -7,7 +7,7 @@
 //! the memory by two bytes for each of its clusters.
 
 use super::bitmaps;
-use super::check::CLUSTERS_MAX;
+use super::check::clusters_of;
 use super::entries::{COPIED, Layout, ZERO};
 use super::header::{Header, Table};
 use super::refblock::Refblock;
@@ -66,11 +66,7 @@ impl<'a> Census<'a> {
         repair: Repair,
         tell: Tell<'a>,
     ) -> Result<Self, String> {
-        let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
-        if clusters > CLUSTERS_MAX {
-            let bytes = file.length_bytes();
-            return Err(format!("has {bytes} bytes in clusters of {}: too many to check", header.cluster_bytes()));
-        }
+        let clusters = clusters_of(file, header, "checked")?;
         let total_clusters = header.size_bytes.div_ceil(header.cluster_bytes());
         Ok(Self {
             file,

@@ -16,6 +16,7 @@ use super::snapshots::{self, L1_MAX_BYTES};
 use super::use_map::{Use, UseMap, WORD_CLUSTERS, has_compressed, used};
 use crate::Remedy;
 use crate::formats::WritableFile;
+use crate::size;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -23,6 +24,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most clusters of a file: 32 TiB in clusters of 64 KiB. Two bits are kept of each.
 pub(super) const CLUSTERS_MAX: u64 = 1 << 29;
+
+/// How many clusters a file has; the error, of one that cannot be `used` for that, goes on after the image's path.
+pub(super) fn clusters_of(file: &WritableFile, header: &Header, used: &str) -> Result<u64, String> {
+    let (bytes, cluster_bytes) = (file.length_bytes(), header.cluster_bytes());
+    let clusters = bytes.div_ceil(cluster_bytes);
+    if clusters <= CLUSTERS_MAX {
+        return Ok(clusters);
+    }
+    let (length, most) = (size::human(bytes), size::human(CLUSTERS_MAX * cluster_bytes));
+    Err(format!(
+        "has {length} in clusters of {cluster_bytes} bytes, and with these at most {most} can be {used}: \
+         convert it to an image with larger clusters"
+    ))
+}
 
 /// What a message goes on with.
 pub(super) fn repair() -> String {
@@ -83,13 +98,9 @@ struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     fn new(file: &'a WritableFile, header: &'a Header, is_over: &'a AtomicBool) -> Result<Self, String> {
-        let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
         // After a crash the file may end before what refers into it.
-        let clusters = clusters.saturating_mul(2).saturating_add(1 << 16);
-        if clusters > CLUSTERS_MAX {
-            let bytes = file.length_bytes();
-            return Err(format!("has {bytes} bytes in clusters of {}: too many to write to", header.cluster_bytes()));
-        }
+        let clusters = clusters_of(file, header, "written to")?.saturating_mul(2).saturating_add(1 << 16);
+        let clusters = clusters.min(CLUSTERS_MAX);
         Ok(Self {
             file,
             header,

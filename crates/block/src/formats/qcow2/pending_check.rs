@@ -22,8 +22,9 @@ impl Unchecked {
     /// Checks the image, if that does not take long; else returns it.
     ///
     /// # Errors
-    /// A sentence, which goes on after the image's path, when it is damaged.
+    /// A sentence, which goes on after the image's path, when it is damaged, or too long.
     pub(super) fn or_checked(file: &Arc<WritableFile>, header: &Header) -> Result<Option<Self>, String> {
+        check::clusters_of(file, header, "written to")?;
         let this = Self { file: Arc::clone(file), header: header.clone() };
         if takes_long(file, header).map_err(|error| format!("cannot be read: {error}"))? {
             return Ok(Some(this));
