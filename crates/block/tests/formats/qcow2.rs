@@ -3,10 +3,10 @@
 use crate::rig::{Rig, WRITE, check_clean, open, open_allowed, options, pattern, qemu_img, qemu_io, read_only, text};
 use blockyard_block::layers::{AlignOptions, AlignedDisk};
 use blockyard_block::{
-    Disk, Engine, ExtentKind, FileOptions, Operation, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk,
-    RequestError,
+    AllowedDirectories, Disk, Engine, ExtentKind, FileOptions, OpenedFile, Operation, Preallocation, Qcow2Backing,
+    Qcow2CreateOptions, Qcow2Disk, Qcow2Info, RequestError,
 };
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -246,6 +246,39 @@ fn an_external_data_file_holds_the_data() {
     drop(rig);
     check_clean(text(&image));
     assert_eq!(std::fs::read(&data).unwrap()[1 << 20..][..65536], pattern(65536, 1));
+}
+
+#[test]
+fn a_disk_that_ends_within_a_sector_has_all_of_it() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    for compat in ["1.1", "0.10"] {
+        qemu_img(&["create", "-q", "-f", "qcow2", "-o", &format!("compat={compat}"), text(&image), "1M"]);
+        qemu_io(text(&image), "qcow2", &["write -P 7 0 1M"]);
+        std::fs::File::options()
+            .write(true)
+            .open(&image)
+            .unwrap()
+            .write_all_at(&(MIB - 100).to_be_bytes(), 24)
+            .unwrap();
+        let info = || Qcow2Info::of_opened(&OpenedFile::open(&image, true).unwrap()).unwrap();
+        assert_eq!(info().size_bytes, MIB);
+        let mut rig = Rig::new(open(&image));
+        let mut wanted = vec![7; MIB as usize];
+        assert!(rig.read_all() == wanted);
+        wanted[MIB as usize - 512..].fill(8);
+        rig.write(MIB - 512, &[8; 512]);
+        drop(rig);
+        // What is new begins where it ends now.
+        let to_change = OpenedFile::open(&image, false).unwrap();
+        to_change.lock(&FileOptions::default()).unwrap();
+        Qcow2Disk::resize(&to_change, MIB + 512, Preallocation::Off, &AllowedDirectories::none()).unwrap();
+        drop(to_change);
+        wanted.extend([0; 512]);
+        assert!(Rig::new(open(&image)).read_all() == wanted);
+        check_clean(text(&image));
+        qemu_io(text(&image), "qcow2", &["read -P 8 1048064 512", "read -P 0 1M 512"]);
+    }
 }
 
 #[test]

@@ -206,6 +206,7 @@ impl Header {
         if size_bytes > DISK_MAX_BYTES && !is_looked_at {
             return Err(format!("claims to hold {size_bytes} bytes, more than a qcow2 image can"));
         }
+        let size_bytes = in_whole_sectors(size_bytes);
         let cluster_bytes = 1_u64 << cluster_bits;
         let first = &first[..first.len().min(cluster_bytes as usize)];
         let l1 = Table { offset_bytes: fields.u64_at(40), length_bytes: u64::from(fields.u32_at(36)) * 8 };
@@ -350,6 +351,12 @@ fn check_features(incompatible: u64) -> Result<(), String> {
         return Err(format!("needs features that are not known here (incompatible feature bits {})", bits.join(", ")));
     }
     Ok(())
+}
+
+/// The bytes of a disk that is said to have so many: the format counts bytes, and a disk has sectors. The last one is
+/// there as a whole, so that nothing is lost.
+pub(super) fn in_whole_sectors(size_bytes: u64) -> u64 {
+    size_bytes.checked_next_multiple_of(512).unwrap_or(size_bytes)
 }
 
 /// How many bytes the first cluster has, by an image's first sector; the most there are where that says nothing.

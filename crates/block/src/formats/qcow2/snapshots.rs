@@ -1,6 +1,6 @@
 //! What an image refers to beside its disk: tables of snapshots. QEMU's docs/interop/qcow2.txt, "Snapshots".
 
-use super::header::{DISK_MAX_BYTES, Header, Table};
+use super::header::{DISK_MAX_BYTES, Header, Table, in_whole_sectors};
 use crate::formats::WritableFile;
 use std::io;
 
@@ -70,7 +70,7 @@ pub(super) fn found(file: &WritableFile, header: &Header) -> io::Result<Vec<Foun
         let l1 = Table { offset_bytes: u64_of(entry, 0), length_bytes: u64::from(u32_of(entry, 8)) * 8 };
         // Old ones do not say.
         let own_size_bytes = (u32_of(entry, 36) >= 16).then(|| u64_of(&bytes, SNAPSHOT_BYTES + 8));
-        let size_bytes = own_size_bytes.unwrap_or(header.size_bytes);
+        let size_bytes = own_size_bytes.map_or(header.size_bytes, in_whole_sectors);
         found.push(FoundSnapshot { described, l1, own_size_bytes, size_bytes, bytes });
         Ok(())
     })?;
