@@ -42,6 +42,8 @@ enum Origin {
     Start(usize),
     /// So many bytes into the last 512.
     LastSector(usize),
+    /// A line, in whatever case, before which there are only blank ones and comments (`#`).
+    Line,
 }
 
 const SECTOR_BYTES: usize = 512;
@@ -52,6 +54,10 @@ const fn at(offset: usize, bytes: &'static [u8]) -> Signature {
 
 const fn in_last_sector(offset: usize, bytes: &'static [u8]) -> Signature {
     Signature { from: Origin::LastSector(offset), bytes }
+}
+
+const fn line(bytes: &'static [u8]) -> Signature {
+    Signature { from: Origin::Line, bytes }
 }
 
 const fn disk(
@@ -102,19 +108,30 @@ const ZSTANDARD: &[Signature] = &[
     at(0, b"\x5f\x2a\x4d\x18"),
 ];
 
+/// What VMDK descriptors begin with; QEMU takes whatever begins with a version for one.
+pub(super) const DESCRIPTOR_LINES: [&[u8]; 4] = [b"# Disk DescriptorFile", b"version=1", b"version=2", b"version=3"];
+
 /// The first whose signature is there is what a file is.
 ///
 /// Sources: QEMU's docs/interop (qcow2, qed, parallels, vpc) and the drivers in its block/; VMware's Virtual Disk
 /// Format 5.0; Microsoft's Virtual Hard Disk Image Format Specification and [MS-VHDX]; RFC 1952 (gzip) and 8878
 /// (Zstandard); the formats' own pages for the rest.
-static FORMATS: [FileFormat; 21] = [
+static FORMATS: [FileFormat; 23] = [
     disk("qcow", "qcow (version 1)", &["qcow"], &[at(0, b"QFI\xfb\0\0\0\x01")]),
     disk("qcow2", "qcow2", &["qcow2"], &[at(0, b"QFI\xfb")]),
     disk(
         "vmdk",
         "VMDK",
         &["vmdk"],
-        &[at(0, b"# Disk DescriptorFile"), at(0, b"KDMV"), at(0, b"COWD"), at(0, b"\xbe\xba\xfe\xca\0\0\0\0")],
+        &[
+            line(DESCRIPTOR_LINES[0]),
+            line(DESCRIPTOR_LINES[1]),
+            line(DESCRIPTOR_LINES[2]),
+            line(DESCRIPTOR_LINES[3]),
+            at(0, b"KDMV"),
+            at(0, b"COWD"),
+            at(0, b"\xbe\xba\xfe\xca\0\0\0\0"),
+        ],
     ),
     disk("vhdx", "VHDX", &["vhdx", "avhdx", "vhds"], &[at(0, b"vhdxfile")]),
     // A dynamic disk begins with a copy of its footer; a fixed one has nothing but the footer, with its version.
@@ -127,6 +144,8 @@ static FORMATS: [FileFormat; 21] = [
     disk("vdi", "VDI", &["vdi"], &[at(64, b"\x7f\x10\xda\xbe\x01\0\x01\0"), at(64, b"\x7f\x10\xda\xbe\x01\0\0\0")]),
     disk("qed", "QED", &["qed"], &[at(0, b"QED\0")]),
     disk("parallels", "Parallels", &["hdd", "hds"], &[at(0, b"WithoutFreeSpace"), at(0, b"WithouFreSpacExt")]),
+    disk("bochs", "Bochs disk image", &["bochs"], &[at(0, b"Bochs Virtual HD Image\0")]),
+    disk("cloop", "compressed loop image (cloop)", &["cloop"], &[at(0, b"#!/bin/sh\n#V2.0 Format\n")]),
     disk("dmg", "Apple disk image (dmg)", &["dmg"], &[in_last_sector(0, b"koly\0\0\0\x04\0\0\x02\0")]),
     disk("simg", "Android sparse image", &["simg"], &[at(0, b"\x3a\xff\x26\xed\x01\0\0\0\x1c\0\x0c\0")]),
     archive("vma", "Proxmox backup (VMA)", &["vma"], &[at(0, b"VMA\0\0\0\0\x01")]),
@@ -237,7 +256,7 @@ impl FileFormat {
 
     /// Whether the signature is at the file's beginning.
     pub(crate) fn begins_files(&self) -> bool {
-        self.signatures.iter().any(|signature| matches!(signature.from, Origin::Start(_)))
+        self.signatures.iter().any(|signature| !matches!(signature.from, Origin::LastSector(_)))
     }
 }
 
@@ -281,9 +300,22 @@ impl Ends {
         let (sector, offset) = match signature.from {
             Origin::Start(offset) => (&self.first, offset),
             Origin::LastSector(offset) => (&self.last, offset),
+            Origin::Line => return begins_with_line(&self.first, signature.bytes),
         };
         sector.get(offset..).is_some_and(|bytes| bytes.starts_with(signature.bytes))
     }
+}
+
+/// Whether a text has a line, in whatever case, before which there are only blank ones and comments.
+pub(super) fn begins_with_line(text: &[u8], wanted: &[u8]) -> bool {
+    let lines = text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+    let mut before = true;
+    for line in lines.take_while(|line| std::mem::replace(&mut before, line.is_empty() || line.starts_with(b"#"))) {
+        if line.eq_ignore_ascii_case(wanted) {
+            return true;
+        }
+    }
+    false
 }
 
 #[cfg(test)]
@@ -309,13 +341,31 @@ mod tests {
                         &mut first
                     }
                     Origin::LastSector(_) => &mut last,
+                    Origin::Line => &mut first,
                 };
                 bytes.extend(signature.bytes);
+                if signature.from == Origin::Line {
+                    bytes.push(b'\n');
+                }
                 elsewhere.extend(bytes.iter());
                 // qcow2's is that of its first version, and more follows.
                 assert_eq!(format_of(&first, &last), Some(format.word));
                 assert_eq!(format_of(&elsewhere, &[]), None, "{format:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_text_that_qemu_takes_for_a_vmdk_is_one() {
+        for text in [
+            "\n \t\r\n# x\n#\nversion=2\r\nRW 2 ZERO\n",
+            "#DISK DESCRIPTORFILE\nVERSION=3\n",
+            "\n# disk descriptorfile\n",
+        ] {
+            assert_eq!(format_of(text.as_bytes(), &[]), Some("vmdk"), "{text}");
+        }
+        for text in ["version=4\n", "version=1.0\n", "x\nversion=1\n", "version = 1\n", "# Disk\nDescriptorFile\n"] {
+            assert_eq!(format_of(text.as_bytes(), &[]), None, "{text}");
         }
     }
 

@@ -27,7 +27,7 @@ const ISO: (u64, &[u8]) = (0x8000, b"\x01CD001\x01");
 
 /// Names, recipes, whether `format_inspector` of oslo.utils 10.2.0 calls them unsafe (its `InspectWrapper` on the whole
 /// file, then `safety_check`; run by hand), and what we say of them.
-const SHAPES: [(&str, Recipe, bool, &[&str]); 42] = [
+const SHAPES: [(&str, Recipe, bool, &[&str]); 52] = [
     ("plain.qcow2", Made("create -f qcow2"), false, &[]),
     ("v2.qcow2", Made("create -f qcow2 -o compat=0.10"), false, &[]),
     ("base.img", Made("create -f raw"), false, &[]),
@@ -53,7 +53,22 @@ const SHAPES: [(&str, Recipe, bool, &[&str]); 42] = [
     ("misnamed.img", Changed("plain.qcow2", &[]), false, &["unusable"]),
     ("misnamed.qcow2", Changed("base.img", &[]), false, &["name", "unusable"]),
     ("misnamed.vmdk", Changed("plain.qcow2", &[]), false, &["name", "unusable"]),
+    ("version.img", Bytes(MIB, &[(0, b"version=1\nRW 2 FLAT \"/etc/passwd\" 0\n")]), false, &["unusable"]),
+    ("comment.img", Bytes(MIB, &[(0, b"\n   \r\n#x\nversion=3\r\nRW 2 FLAT \"f\" 0\n")]), false, &["unusable"]),
+    ("bochs.img", Bytes(MIB, &[(0, b"Bochs Virtual HD Image\0")]), false, &["unusable"]),
+    ("cloop.img", Bytes(MIB, &[(0, b"#!/bin/sh\n#V2.0 Format\n")]), false, &["unusable"]),
+    (
+        "version.vmdk",
+        Bytes(512, &[(0, b"version=1\nRW 2 FLAT \"f\" 0\n")]),
+        false,
+        &["data-file", "subformat", "unknown"],
+    ),
+    ("zeros.vmdk", Bytes(512, &[(0, b"# Disk DescriptorFile\nRW 2 ZERO\n")]), false, &["subformat"]),
+    ("difference.vmdk", Made("create -f vmdk -b sparse.vmdk -F vmdk"), false, &["backing-file", "unknown"]),
+    ("difference.vdi", Changed("plain.vdi", &[(76, &[4])]), false, &["unusable"]),
     // As strict.
+    ("parts.qcow2", Made("create -f qcow2 -o extended_l2=on"), true, &["features"]),
+    ("feature4.qcow2", Changed("plain.qcow2", &[(79, &[1 << 4])]), true, &["features"]),
     ("backing.qcow2", Made("create -f qcow2 -b base.img -F raw"), true, &["backing-file", "unknown"]),
     ("data.qcow2", Made("create -f qcow2 -o data_file=data.raw"), true, &["data-file", "unknown"]),
     ("feature5.qcow2", Changed("plain.qcow2", &[(79, &[1 << 5])]), true, &["unusable"]),

@@ -68,6 +68,9 @@ pub fn dangers_of_image(info: &ImageInfo) -> Vec<Danger> {
         if qcow2.encryption.is_some() {
             found.push(danger("encrypted", "is encrypted: nobody can say what it holds"));
         }
+        if qcow2.has_extended_l2 {
+            found.push(danger("features", "has extended L2 entries, which other programs may not know"));
+        }
         if qcow2.is_corrupt {
             found.push(danger("corrupt", "says that it is damaged"));
         }

@@ -1,6 +1,7 @@
 //! The text of a VMDK: VMware's "Virtual Disk Format 5.0", section "The Descriptor File".
 
 use super::SECTOR_BYTES;
+use crate::formats::file_format::{DESCRIPTOR_LINES, begins_with_line};
 
 /// Longest descriptor: VMware's own tools keep embedded ones within 20 sectors; a twoGbMaxExtentFlat disk of 2 TiB has
 /// 60 KiB.
@@ -82,13 +83,12 @@ impl Descriptor {
         // one, as where a number has fewer digits, and leaves these.
         let whole = text.trim_end_matches('\0');
         let text = whole.split_once('\0').filter(|(_, rest)| rest.len() < 8).map_or(whole, |(text, _)| text);
-        let mut lines = lines_of(text);
-        if !lines.next().is_some_and(|line| line.eq_ignore_ascii_case("# Disk DescriptorFile")) {
+        if !DESCRIPTOR_LINES.iter().any(|line| begins_with_line(text.as_bytes(), line)) {
             return Err("is no VMDK descriptor: it does not begin with `# Disk DescriptorFile`".into());
         }
         let mut read = Self { cid_at: cid_at(bytes), ..Self::default() };
         let mut disk_bytes = 0_u64;
-        for line in lines {
+        for line in lines_of(text) {
             read.set(line)?;
             if let Some(extent) = line_of_extent(line)? {
                 disk_bytes = disk_bytes
