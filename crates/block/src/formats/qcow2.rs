@@ -35,6 +35,7 @@ mod info;
 mod internal_bitmaps;
 mod internal_snapshots;
 mod kept_bitmaps;
+mod known_tables;
 mod map;
 mod metadata;
 mod new_refcounts;

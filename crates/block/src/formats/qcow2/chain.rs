@@ -429,7 +429,8 @@ impl<'a> Chain<'a> {
         self.below.push(Below { disk, file: None });
     }
 
-    fn finish(self, top: Top) -> Result<Opened, ImageError> {
+    fn finish(mut self, top: Top) -> Result<Opened, ImageError> {
+        ImageTables::share_known_tables(&mut self.tables);
         let Top { header, metadata, unchecked, bitmaps, own } = top;
         let (bitmaps, dirty_bits) = bitmaps.unzip();
         let read_only = self.options.read_only;

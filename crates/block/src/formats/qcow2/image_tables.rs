@@ -4,8 +4,8 @@
 use super::check;
 use super::entries::{Compressed, Entry, Layout, OFFSET_MASK};
 use super::header::{Header, Table};
+use super::known_tables::{KNOWN_MAX, KnownTables};
 use crate::formats::WritableFile;
-use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,10 +24,10 @@ pub(super) struct ImageTables {
     l1: Table,
     /// Whoever writes to the image may move its L1 table.
     l1_may_move: bool,
-    /// Of an image that is only read: which L2 tables were read, by their offsets, and which part of the disk each is
-    /// for. So there are no more of them to read than the file has, whatever its L1 table says. Who writes to an image
-    /// has all of them checked.
-    read_tables: Option<Mutex<HashMap<u64, u64>>>,
+    /// Of an image that is only read: which L2 tables were read, and which part of the disk each is for. So there are
+    /// no more of them to read than the file has, whatever its L1 table says. Who writes to an image has all of them
+    /// checked.
+    known_tables: Option<Mutex<KnownTables>>,
 }
 
 /// What an image itself says of a run of bytes.
@@ -63,13 +63,24 @@ impl ImageTables {
         let Header { size_bytes, l1, .. } = *header;
         let layout = Layout::of(header);
         let l1_may_move = !read_only && l1.length_bytes / 8 < size_bytes.div_ceil(1 << layout.table_covers_bits());
-        let read_tables = read_only.then(Mutex::default);
-        Self { file, data_index, size_bytes, layout, is_zstd: header.is_zstd(), l1, l1_may_move, read_tables }
+        let known_tables = read_only.then(|| Mutex::new(KnownTables::new(l1.length_bytes / 8)));
+        Self { file, data_index, size_bytes, layout, is_zstd: header.is_zstd(), l1, l1_may_move, known_tables }
     }
 
     /// The same image when its disk was made larger, for which its L1 table may have moved.
     pub(super) fn grow(&mut self, size_bytes: u64) {
         (self.size_bytes, self.l1_may_move) = (size_bytes, true);
+    }
+
+    /// Sees to it that the images of a chain together keep no more tables in mind than one may have.
+    pub(super) fn share_known_tables(chain: &mut [Self]) {
+        let all = chain.iter().map(|image| image.l1.length_bytes / 8).fold(0, u64::saturating_add);
+        for image in chain.iter_mut().filter(|_| all > KNOWN_MAX) {
+            // Neither has more than 32 bits.
+            let share = image.l1.length_bytes / 8 * KNOWN_MAX / all;
+            let known = image.known_tables.as_mut().and_then(|known| known.get_mut().ok());
+            known.into_iter().for_each(|known| known.keep_at_most(share));
+        }
     }
 
     pub(super) fn file(&self) -> &WritableFile {
@@ -150,9 +161,7 @@ impl ImageTables {
         if index >= l1.length_bytes / 8 {
             return Ok(None);
         }
-        let mut entry = [0; 8];
-        self.read(&mut entry, l1.offset_bytes.saturating_add(index * 8), patience)?;
-        let offset = u64::from_be_bytes(entry) & OFFSET_MASK;
+        let offset = self.l1_entry(l1, index, patience)?;
         if !offset.is_multiple_of(self.layout.cluster_bytes()) {
             let message = format!("the L2 table at {offset} does not begin with a cluster");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
@@ -160,14 +169,21 @@ impl ImageTables {
         if offset == 0 {
             return Ok(None);
         }
-        if let Some(read_tables) = &self.read_tables {
-            let mut read_tables = read_tables.lock().unwrap_or_else(PoisonError::into_inner);
-            if *read_tables.entry(offset).or_insert(index) != index {
+        if let Some(known) = &self.known_tables {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            if !known.is_for(index, offset, |other| self.l1_entry(l1, other, patience))? {
                 let message = format!("the L2 table at {offset} stands for two parts of the disk; {}", check::repair());
                 return Err(io::Error::new(io::ErrorKind::InvalidData, message));
             }
         }
         Ok(Some(offset))
+    }
+
+    /// Where an L1 entry leads.
+    fn l1_entry(&self, l1: Table, index: u64, patience: Patience) -> io::Result<u64> {
+        let mut entry = [0; 8];
+        self.read(&mut entry, l1.offset_bytes.saturating_add(index * 8), patience)?;
+        Ok(u64::from_be_bytes(entry) & OFFSET_MASK)
     }
 
     fn l1(&self, patience: Patience) -> io::Result<Table> {
