@@ -21,6 +21,8 @@ pub(super) const GRANULARITY_MAX_BITS: u8 = 31;
 const BITS_MAX_BYTES: u64 = 512 << 20;
 
 const ENTRY_BYTES: usize = 24;
+/// Most bytes that a bitmap says of itself beside its name, of which QEMU knows none.
+const EXTRA_MAX_BYTES: usize = 64;
 /// Where the flags of a bitmap are in its entry.
 pub(super) const FLAGS_AT: usize = 12;
 
@@ -57,17 +59,15 @@ impl Bitmap {
         Self { table, flags: AUTO, kind: DIRTY_TRACKING, granularity_bits, extra: Vec::new(), name }
     }
 
-    /// "Bitmap directory entry": 24 bytes, and as many as there are of the rest.
-    fn of(entry: &[u8]) -> Self {
-        let rest = &entry[ENTRY_BYTES..];
-        let (extra, name) = rest.split_at(rest.len().min(u32_of(entry, 20) as usize));
+    /// "Bitmap directory entry": its 24 bytes, and what follows them.
+    fn of(entry: &[u8; ENTRY_BYTES], extra: Vec<u8>, name: Vec<u8>) -> Self {
         Self {
             table: table_of(entry),
             flags: u32_of(entry, FLAGS_AT),
             kind: entry[16],
             granularity_bits: entry[17],
-            extra: extra.to_vec(),
-            name: name[..name.len().min(u16_of(entry, 18).into())].to_vec(),
+            extra,
+            name,
         }
     }
 
@@ -86,6 +86,11 @@ impl Bitmap {
         bytes
     }
 
+    /// Whether there is more of it than is read.
+    fn says_too_much(&self) -> bool {
+        self.extra.len() > EXTRA_MAX_BYTES
+    }
+
     pub(super) fn is_in_use(&self) -> bool {
         self.flags & IN_USE != 0
     }
@@ -98,7 +103,8 @@ impl Bitmap {
     pub(super) fn usable(&self, size_bytes: u64, cluster_bytes: u64) -> Result<(), &'static str> {
         let is_understood = self.kind == DIRTY_TRACKING
             && self.flags & !FLAGS == 0
-            && (self.extra.is_empty() || self.flags & EXTRA_DATA_COMPATIBLE != 0);
+            && (self.extra.is_empty() || self.flags & EXTRA_DATA_COMPATIBLE != 0)
+            && !self.says_too_much();
         if self.is_in_use() {
             return Err("was not closed well, or not kept: its bits mean nothing, and it can only be removed");
         }
@@ -114,7 +120,7 @@ impl Bitmap {
     }
 }
 
-fn table_of(entry: &[u8]) -> Table {
+fn table_of(entry: &[u8; ENTRY_BYTES]) -> Table {
     Table { offset_bytes: u64_of(entry, 0), length_bytes: u64::from(u32_of(entry, 8)) * 8 }
 }
 
@@ -136,7 +142,9 @@ pub(super) fn directory(file: &WritableFile, header: &Header) -> io::Result<Dire
 /// When the directory cannot be read, or cannot be.
 pub(super) fn bitmaps(file: &WritableFile, header: &Header) -> io::Result<Vec<(Bitmap, u64)>> {
     let mut found = Vec::new();
-    match walk(file, header, |bitmap, at| found.push((bitmap, at)))?.flaw {
+    let flaw = walk(file, header, |bitmap, at| found.push((bitmap, at)))?.flaw;
+    let says_too_much = found.iter().any(|(bitmap, _)| bitmap.says_too_much());
+    match flaw.or_else(|| says_too_much.then(|| "a bitmap says too much of itself".to_owned())) {
         Some(flaw) => Err(io::Error::new(io::ErrorKind::InvalidData, flaw)),
         None => Ok(found),
     }
@@ -153,20 +161,27 @@ pub(super) fn walk(file: &WritableFile, header: &Header, mut see: impl FnMut(Bit
         return Ok(found);
     }
     found.own = Some(directory.table);
-    let mut bytes = vec![0; length_bytes as usize];
-    file.read(&mut bytes, offset_bytes)?;
-    let mut rest = &bytes[..];
+    let (mut at, end) = (offset_bytes, offset_bytes + length_bytes);
     for _ in 0..directory.bitmaps {
-        let length = rest.get(..ENTRY_BYTES).map(|entry| {
-            found.tables.push(table_of(entry));
-            ENTRY_BYTES + u32_of(entry, 20) as usize + usize::from(u16_of(entry, 18))
-        });
-        let Some((length, entry)) = length.and_then(|length| Some((length, rest.get(..length)?))) else {
+        let mut entry = [0; ENTRY_BYTES];
+        let extra_at = at + ENTRY_BYTES as u64;
+        if extra_at <= end {
+            file.read(&mut entry, at)?;
+            found.tables.push(table_of(&entry));
+        }
+        let (extra_bytes, name_bytes) = (u32_of(&entry, 20), u16_of(&entry, 18));
+        let name_at = extra_at + u64::from(extra_bytes);
+        let entry_end = name_at + u64::from(name_bytes);
+        if entry_end > end {
             found.flaw = Some(format!("the bitmap directory at {offset_bytes} is cut off"));
             break;
-        };
-        see(Bitmap::of(entry), offset_bytes + (bytes.len() - rest.len()) as u64);
-        rest = rest.get(length.next_multiple_of(8)..).unwrap_or_default();
+        }
+        let mut extra = vec![0; (extra_bytes as usize).min(EXTRA_MAX_BYTES + 1)];
+        let mut name = vec![0; name_bytes.into()];
+        file.read(&mut extra, extra_at)?;
+        file.read(&mut name, name_at)?;
+        see(Bitmap::of(&entry, extra, name), at);
+        at = entry_end.next_multiple_of(8);
     }
     Ok(found)
 }
@@ -294,7 +309,8 @@ mod tests {
         let bitmap = Bitmap { table, extra: vec![7; 5], flags: AUTO | 4, ..Bitmap::new(b"one", 12) };
         let encoded = bitmap.encoded();
         assert_eq!(encoded.len() % 8, 0);
-        assert_eq!(Bitmap::of(&encoded), bitmap);
+        let (entry, rest) = encoded.split_first_chunk().unwrap();
+        assert_eq!(Bitmap::of(entry, rest[..5].to_vec(), rest[5..8].to_vec()), bitmap);
     }
 
     #[test]
