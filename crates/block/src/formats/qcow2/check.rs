@@ -5,6 +5,9 @@
 //! snapshots use they share with each other and with the disk, which then does not write there in place.
 //! Whatever else is wrong is refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of
 //! data. It ends at the first thing that is wrong; [`super::census`] finds all, of the same references.
+//!
+//! What it remembers of the clusters of a very long file is too much for one time. So it looks at such a file in
+//! windows, for each of which the tables are read again.
 
 use super::bitmaps;
 use super::entries::{Layout, OFFSET_MASK, entries_of};
@@ -22,8 +25,16 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Most clusters of a file: 32 TiB in clusters of 64 KiB. Two bits are kept of each.
+/// Most clusters of a file: 32 TiB in clusters of 64 KiB.
 pub(super) const CLUSTERS_MAX: u64 = 1 << 29;
+
+/// Clusters that are looked at at once: two bits are kept of each,
+const WINDOW_CLUSTERS: u64 = 1 << 26;
+/// six where there are snapshots,
+const WINDOW_OF_SNAPSHOTS_CLUSTERS: u64 = 1 << 25;
+/// and a byte more where there are compressed clusters. So it takes at most 28 MiB. A block of refcounts is for no
+/// more.
+const WINDOW_OF_COMPRESSED_CLUSTERS: u64 = 1 << 24;
 
 /// How many clusters a file has; the error, of one that cannot be `used` for that, goes on after the image's path.
 pub(super) fn clusters_of(file: &WritableFile, header: &Header, used: &str) -> Result<u64, String> {
@@ -48,15 +59,23 @@ pub(super) fn repair() -> String {
 /// `is_over`: nobody wants to know any more, which is an error, too.
 pub(super) fn check(file: &WritableFile, header: &Header, is_over: &AtomicBool) -> Result<(), String> {
     let mut scan = Scan::new(file, header, is_over)?;
-    scan.check().map_err(|problem| match problem {
+    let mut checked = scan.check();
+    if matches!(checked, Err(Problem::Crowded)) {
+        scan.window_clusters = WINDOW_OF_COMPRESSED_CLUSTERS;
+        checked = scan.check();
+    }
+    checked.map_err(|problem| match problem {
         Problem::Damage(what) => format!("is damaged: {what}; {}", repair()),
         Problem::Unreadable(error) => format!("cannot be checked: {error}"),
+        Problem::Crowded => "has too many clusters to be checked".into(),
     })
 }
 
 enum Problem {
     Damage(String),
     Unreadable(io::Error),
+    /// There are compressed clusters in too large a window.
+    Crowded,
 }
 
 impl From<io::Error> for Problem {
@@ -87,11 +106,16 @@ impl Run {
 struct Scan<'a> {
     file: &'a WritableFile,
     header: &'a Header,
+    /// Of the file, and of what may lie behind it.
+    clusters: u64,
+    window_clusters: u64,
+    /// Of the window.
     uses: UseMap,
-    /// By cluster, from the first compressed one on: how many compressed clusters are in it, in part at least, up to
-    /// 255; and how many where they are that many.
+    /// By cluster of the window, if any of it is compressed: how many compressed clusters are in it, in part at least,
+    /// up to 255; and how many where they are that many.
     sharers: Vec<u8>,
     many_sharers: HashMap<u64, u64>,
+    /// Those that are for the window.
     refblocks: Vec<u64>,
     is_over: &'a AtomicBool,
 }
@@ -104,7 +128,9 @@ impl<'a> Scan<'a> {
         Ok(Self {
             file,
             header,
-            uses: UseMap::new(clusters),
+            clusters: clusters.next_multiple_of(WORD_CLUSTERS),
+            window_clusters: if header.snapshots > 0 { WINDOW_OF_SNAPSHOTS_CLUSTERS } else { WINDOW_CLUSTERS },
+            uses: UseMap::new(0..0),
             sharers: Vec::new(),
             many_sharers: HashMap::new(),
             refblocks: Vec::new(),
@@ -112,13 +138,38 @@ impl<'a> Scan<'a> {
         })
     }
 
+    fn windows(&self) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (clusters, window_clusters) = (self.clusters, self.window_clusters);
+        let starts = (0..clusters).step_by(window_clusters as usize);
+        starts.map(move |start| start..clusters.min(start + window_clusters))
+    }
+
     fn check(&mut self) -> Result<(), Problem> {
-        self.claim_metadata()?;
-        let l1_tables = self.claim_snapshot_table()?;
-        let metadata = (!l1_tables.is_empty()).then(|| self.uses.clone());
-        self.claim_data()?;
-        metadata.map_or(Ok(()), |metadata| self.share_with_snapshots(&l1_tables, &metadata))?;
-        self.check_refcounts()
+        if self.windows().nth(1).is_some() {
+            // First that no table is there twice: else it would be read again and again until its window comes.
+            for window in self.windows() {
+                self.begin(window);
+                self.claim_metadata()?;
+                self.claim_data(false)?;
+            }
+        }
+        for window in self.windows() {
+            self.begin(window);
+            self.claim_metadata()?;
+            let l1_tables = self.claim_snapshot_table()?;
+            let metadata = (!l1_tables.is_empty()).then(|| self.uses.clone());
+            self.claim_data(true)?;
+            metadata.map_or(Ok(()), |metadata| self.share_with_snapshots(&l1_tables, &metadata))?;
+            self.check_refcounts()?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, window: Range<u64>) {
+        self.uses = UseMap::new(window);
+        self.sharers = Vec::new();
+        self.many_sharers = HashMap::new();
+        self.refblocks = Vec::new();
     }
 
     fn go_on(&self) -> Result<(), Problem> {
@@ -154,7 +205,7 @@ impl<'a> Scan<'a> {
     }
 
     fn check_inside(&self, end: u64, offset_bytes: u64) -> Result<(), Problem> {
-        match end > self.uses.clusters() {
+        match end > self.clusters {
             true => damage(format!("something at {offset_bytes} lies far behind the end of the file")),
             false => Ok(()),
         }
@@ -175,11 +226,18 @@ impl<'a> Scan<'a> {
             Some(Use::Compressed) => {}
             Some(_) => return self.has_two_uses(cluster),
         }
+        let window = self.uses.clusters();
+        if !window.contains(&cluster) {
+            return Ok(());
+        }
+        if self.window_clusters > WINDOW_OF_COMPRESSED_CLUSTERS && self.clusters > WINDOW_OF_COMPRESSED_CLUSTERS {
+            return Err(Problem::Crowded);
+        }
         if self.sharers.is_empty() {
             // Zeros, which take no memory until one of them is changed.
-            self.sharers = vec![0; self.uses.clusters() as usize];
+            self.sharers = vec![0; (window.end - window.start) as usize];
         }
-        let Some(count) = self.sharers.get_mut(cluster as usize) else { return Ok(()) };
+        let Some(count) = self.sharers.get_mut((cluster - window.start) as usize) else { return Ok(()) };
         *count = count.saturating_add(1);
         if *count == u8::MAX {
             *self.many_sharers.entry(cluster).or_insert(u64::from(u8::MAX) - 1) += 1;
@@ -188,18 +246,25 @@ impl<'a> Scan<'a> {
     }
 
     fn sharers_of(&self, cluster: u64) -> u64 {
-        let few = self.sharers.get(cluster as usize).copied().unwrap_or(0);
+        let within = cluster.saturating_sub(self.uses.clusters().start);
+        let few = self.sharers.get(within as usize).copied().unwrap_or(0);
         self.many_sharers.get(&cluster).copied().unwrap_or(few.into())
     }
 
     fn claim_metadata(&mut self) -> Result<(), Problem> {
         references::in_header(self.header).try_for_each(|reference| self.claim(&reference))?;
+        let window = self.uses.clusters();
+        let per_block = self.refcounts_per_block();
+        let blocks = window.start / per_block..window.end.div_ceil(per_block);
         for refblock in references::in_refcount_table(self.file, self.header) {
             let refblock = refblock?;
             self.go_on()?;
             self.claim(&refblock)?;
-            self.refblocks.resize(refblock.index, 0);
-            self.refblocks.push(refblock.offset_bytes);
+            let index = refblock.index as u64;
+            if blocks.contains(&index) {
+                self.refblocks.resize((index - blocks.start) as usize, 0);
+                self.refblocks.push(refblock.offset_bytes);
+            }
         }
         self.claim_bitmaps()
     }
@@ -246,24 +311,26 @@ impl<'a> Scan<'a> {
 
     /// What snapshots use behind their L1 tables: none of it is `metadata`, and nobody writes to it in place.
     fn share_with_snapshots(&mut self, l1_tables: &[Table], metadata: &UseMap) -> Result<(), Problem> {
-        // Snapshots share tables, each of which is looked into once.
-        let mut seen = UseMap::new(self.uses.clusters());
-        for &l1 in l1_tables {
-            for table in references::in_l1(self.file, self.header, l1) {
-                let table = table?;
-                self.go_on()?;
-                if !table.is_used() {
-                    continue;
-                }
-                self.share_with_snapshot(&table, metadata)?;
-                let cluster = table.offset_bytes >> self.header.cluster_bits;
-                if seen.claim(cluster..cluster + 1, Use::Once).is_err() {
-                    continue;
-                }
-                for cluster in references::in_l2(self.file, self.header, table.offset_bytes) {
-                    let cluster = cluster?;
-                    if cluster.is_used() {
-                        self.share_with_snapshot(&cluster, metadata)?;
+        for window in self.windows() {
+            // Snapshots share tables, each of which is looked into once.
+            let mut seen = UseMap::new(window.clone());
+            for &l1 in l1_tables {
+                for table in references::in_l1(self.file, self.header, l1) {
+                    let table = table?;
+                    self.go_on()?;
+                    if !table.is_used() {
+                        continue;
+                    }
+                    self.share_with_snapshot(&table, metadata)?;
+                    let cluster = table.offset_bytes >> self.header.cluster_bits;
+                    if !window.contains(&cluster) || seen.claim(cluster..cluster + 1, Use::Once).is_err() {
+                        continue;
+                    }
+                    for cluster in references::in_l2(self.file, self.header, table.offset_bytes) {
+                        let cluster = cluster?;
+                        if cluster.is_used() {
+                            self.share_with_snapshot(&cluster, metadata)?;
+                        }
                     }
                 }
             }
@@ -285,12 +352,17 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    fn claim_data(&mut self) -> Result<(), Problem> {
+    /// Claims the disk's tables, and what they refer to if `with_data`.
+    fn claim_data(&mut self, with_data: bool) -> Result<(), Problem> {
         let (layout, cluster_bytes) = (Layout::of(self.header), self.header.cluster_bytes());
         let mut l1 = Pieces::of(self.file, self.header.l1);
         let mut l2 = Pieces::of(self.file, self.header.l1);
         while let Some((_, piece)) = l1.next()? {
+            self.go_on()?;
             self.claim_entries(piece, 1, |entry| Some(references::of_l1_entry(0, entry, cluster_bytes)))?;
+            if !with_data {
+                continue;
+            }
             let offsets = entries_of(piece).map(|entry| entry & OFFSET_MASK).filter(|&offset| offset != 0);
             // In the order in which they lie in the file. Those that follow each other are read as one.
             let mut offsets: Vec<_> = offsets.collect();
@@ -337,7 +409,7 @@ impl<'a> Scan<'a> {
             Some(first) if end <= OFFSET_MASK && !first.is_used() => Ok(()),
             Some(first) if end <= OFFSET_MASK && first.part != Part::Compressed && first.is_aligned(self.header) => {
                 self.claim_clusters(offset >> bits..end >> bits, first.is_copied())?;
-                self.check_inside(end >> bits, offset.max(self.uses.clusters() << bits))
+                self.check_inside(end >> bits, offset.max(self.clusters << bits))
             }
             // Each may be something else.
             Some(_) => {
@@ -347,8 +419,12 @@ impl<'a> Scan<'a> {
         }
     }
 
+    fn refcounts_per_block(&self) -> u64 {
+        (self.header.cluster_bytes() * 8) >> self.header.refcount_order
+    }
+
     fn check_refcounts(&self) -> Result<(), Problem> {
-        let per_block = (self.header.cluster_bytes() * 8) >> self.header.refcount_order;
+        let (window, per_block) = (self.uses.clusters(), self.refcounts_per_block());
         let mut ones = Refblock::empty(self.header.cluster_bits, self.header.refcount_order);
         (0..WORD_CLUSTERS as usize).for_each(|index| ones.set_to_one(index));
         ones.bytes.truncate((WORD_CLUSTERS as usize) << self.header.refcount_order >> 3);
@@ -359,7 +435,8 @@ impl<'a> Scan<'a> {
                 match self.refblocks.get(index) {
                     None | Some(0) => return damage("clusters that are in use have no refcount"),
                     Some(&refblock) => {
-                        is_mended |= self.check_refblock(refblock, index as u64 * per_block, words, &ones.bytes)?;
+                        let first = window.start + index as u64 * per_block;
+                        is_mended |= self.check_refblock(refblock, first, words, &ones.bytes)?;
                     }
                 }
             }

@@ -78,7 +78,7 @@ impl<'a> Copies<'a> {
             file,
             header,
             layout: Layout::of(header),
-            uses: UseMap::new(clusters),
+            uses: UseMap::new(0..clusters),
             end_bytes: clusters << header.cluster_bits,
             leads_out: false,
             left: clusters,
@@ -155,7 +155,7 @@ impl<'a> Copies<'a> {
             let Reference { part, offset_bytes, length_bytes, .. } = reference?;
             let end = offset_bytes.saturating_add(length_bytes).div_ceil(1 << bits);
             if part == Part::Compressed {
-                for cluster in offset_bytes >> bits..end.min(self.uses.clusters()) {
+                for cluster in offset_bytes >> bits..end.min(self.uses.clusters().end) {
                     // What is in use by another is damage that stays.
                     let _ = self.uses.claim(cluster..cluster + 1, Use::Compressed);
                 }

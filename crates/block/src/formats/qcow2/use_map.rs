@@ -19,19 +19,23 @@ pub(super) enum Use {
     Compressed = 3,
 }
 
-/// Memory is taken where something is in use.
+/// Some of the file's clusters; of others nothing is known here. Memory is taken where something is in use.
 #[derive(Clone)]
 pub(super) struct UseMap {
+    /// The first of them, with which a word begins.
+    first: u64,
     words: Vec<u64>,
 }
 
 impl UseMap {
-    pub(super) fn new(clusters: u64) -> Self {
-        Self { words: vec![0; clusters.div_ceil(WORD_CLUSTERS) as usize] }
+    /// Of clusters from a multiple of [`WORD_CLUSTERS`] on.
+    pub(super) fn new(clusters: Range<u64>) -> Self {
+        let words = (clusters.end - clusters.start).div_ceil(WORD_CLUSTERS);
+        Self { first: clusters.start, words: vec![0; words as usize] }
     }
 
-    pub(super) fn clusters(&self) -> u64 {
-        self.words.len() as u64 * WORD_CLUSTERS
+    pub(super) fn clusters(&self) -> Range<u64> {
+        self.first..self.first + self.words.len() as u64 * WORD_CLUSTERS
     }
 
     pub(super) fn words(&self) -> &[u64] {
@@ -43,8 +47,10 @@ impl UseMap {
     /// # Errors
     /// The first that is in use already.
     pub(super) fn claim(&mut self, clusters: Range<u64>, how: Use) -> Result<(), u64> {
-        let end = clusters.end.min(self.clusters());
-        let mut at = clusters.start;
+        let own = self.clusters();
+        // From their first on.
+        let end = clusters.end.min(own.end).saturating_sub(self.first);
+        let mut at = clusters.start.saturating_sub(self.first);
         while at < end {
             let (index, within) = (at / WORD_CLUSTERS, at % WORD_CLUSTERS);
             let count = (WORD_CLUSTERS - within).min(end - at);
@@ -52,7 +58,7 @@ impl UseMap {
             let Some(word) = self.words.get_mut(index as usize) else { break };
             let taken = *word & mask;
             if taken != 0 {
-                return Err(index * WORD_CLUSTERS + u64::from(taken.trailing_zeros() / 2));
+                return Err(self.first + index * WORD_CLUSTERS + u64::from(taken.trailing_zeros() / 2));
             }
             *word |= mask & (EACH * how as u64);
             at += count;
@@ -61,6 +67,7 @@ impl UseMap {
     }
 
     pub(super) fn get(&self, cluster: u64) -> Option<Use> {
+        let cluster = cluster.checked_sub(self.first)?;
         used(*self.words.get((cluster / WORD_CLUSTERS) as usize)?, cluster % WORD_CLUSTERS)
     }
 }
@@ -87,7 +94,7 @@ mod tests {
     #[test]
     fn clusters_are_claimed_once_across_words() {
         for (start, end) in [(0, 1), (31, 33), (5, 100), (64, 96), (0, 128), (127, 128)] {
-            let mut map = UseMap::new(128);
+            let mut map = UseMap::new(0..128);
             map.claim(start..end, Use::OnceInPlace).unwrap();
             let found: Vec<_> = (0..128).filter(|&cluster| map.get(cluster) == Some(Use::OnceInPlace)).collect();
             assert_eq!(found, (start..end).collect::<Vec<_>>());
@@ -98,16 +105,26 @@ mod tests {
 
     #[test]
     fn what_lies_behind_is_nobodys() {
-        let mut map = UseMap::new(33);
-        assert_eq!(map.clusters(), 64);
+        let mut map = UseMap::new(0..33);
+        assert_eq!(map.clusters(), 0..64);
         map.claim(60..u64::MAX, Use::Once).unwrap();
         map.claim(64..70, Use::Once).unwrap();
         assert_eq!((map.get(63), map.get(64)), (Some(Use::Once), None));
     }
 
     #[test]
+    fn what_lies_before_and_behind_is_not_known() {
+        let mut map = UseMap::new(64..128);
+        map.claim(0..65, Use::Once).unwrap();
+        map.claim(0..64, Use::Once).unwrap();
+        map.claim(127..1000, Use::Once).unwrap();
+        let used: Vec<_> = (0..200).filter(|&cluster| map.get(cluster).is_some()).collect();
+        assert_eq!((used, map.claim(100..128, Use::Once)), (vec![64, 127], Err(127)));
+    }
+
+    #[test]
     fn compressed_clusters_are_seen_among_others() {
-        let mut map = UseMap::new(32);
+        let mut map = UseMap::new(0..32);
         map.claim(0..7, Use::Once).unwrap();
         map.claim(7..20, Use::OnceInPlace).unwrap();
         assert!(!has_compressed(map.words()[0]));

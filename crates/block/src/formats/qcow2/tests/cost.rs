@@ -2,7 +2,7 @@
 
 use super::super::chain::{self, Opened};
 use super::super::image::Image;
-use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk};
+use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features};
 use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, Operation, Request, Segment};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -193,6 +193,54 @@ fn the_largest_l1_table_is_not_read_to_open_a_disk() {
     file.write_all_at(&entries, u64::from_be_bytes(l1)).unwrap();
     file.set_len(end + count * 4096).unwrap();
     measured("the_largest_l1_table_is_not_read_to_open_a_disk", &path);
+}
+
+/// Of 8 TiB in clusters of 64 KiB, every 4096th of which holds a compressed cluster.
+#[test]
+fn compressed_clusters_all_over_a_long_file_are_checked_in_32_mib() {
+    if let Some(path) = std::env::var_os(MEASURED) {
+        let before = peak_kib();
+        let (nothing, options) = (AllowedDirectories::none(), FileOptions::default());
+        let Opened { unchecked, .. } = chain::open(path.as_ref(), &options, &nothing).unwrap();
+        assert_eq!(unchecked.unwrap().check(&AtomicBool::new(false)), Ok(()));
+        let more = peak_kib() - before;
+        assert!(more <= 32 << 10, "{more} KiB are needed");
+        return;
+    }
+    const CLUSTER_BYTES: u64 = 64 << 10;
+    const COUNT: u64 = 32 << 10;
+    const PER_BLOCK: u64 = CLUSTER_BYTES * 8;
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = directory.path().join("image");
+    let features = Qcow2Features { refcount_order: 0, ..Qcow2Features::default() };
+    let size_bytes = COUNT * CLUSTER_BYTES;
+    Qcow2Disk::create(&path, &Qcow2CreateOptions { features, ..Qcow2CreateOptions::new(size_bytes) }).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let number = |at: u64| {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        u64::from_be_bytes(bytes)
+    };
+    let (l1, refcount_table) = (number(40), number(48));
+    // Nobody's from now on.
+    let old_block = number(refcount_table) / CLUSTER_BYTES;
+    let tables = file.metadata().unwrap().len().div_ceil(CLUSTER_BYTES);
+    let blocks = tables + COUNT * 8 / CLUSTER_BYTES;
+    let end = blocks + (COUNT << 12) / PER_BLOCK;
+    let bytes_of = |entries: &mut dyn Iterator<Item = u64>| -> Vec<u8> { entries.flat_map(u64::to_be_bytes).collect() };
+    let places = (0..COUNT).map(|index| (index << 12) + 4095);
+    let entries = bytes_of(&mut places.clone().map(|cluster| (1 << 62) | (cluster * CLUSTER_BYTES)));
+    file.write_all_at(&entries, tables * CLUSTER_BYTES).unwrap();
+    file.write_all_at(&bytes_of(&mut (tables..blocks).map(|table| (table * CLUSTER_BYTES) | (1 << 63))), l1).unwrap();
+    file.write_all_at(&bytes_of(&mut (blocks..end).map(|block| block * CLUSTER_BYTES)), refcount_table).unwrap();
+    file.set_len((COUNT << 12) * CLUSTER_BYTES).unwrap();
+    for cluster in (0..end).filter(|&cluster| cluster != old_block).chain(places) {
+        let at = blocks * CLUSTER_BYTES + cluster / 8;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] | (1 << (cluster % 8))], at).unwrap();
+    }
+    measured("compressed_clusters_all_over_a_long_file_are_checked_in_32_mib", &path);
 }
 
 #[test]
