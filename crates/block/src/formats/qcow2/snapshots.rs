@@ -12,6 +12,8 @@ pub(super) const L1_MAX_BYTES: u64 = 32 << 20;
 const SNAPSHOT_BYTES: usize = 40;
 /// Most bytes that a snapshot says of itself beside its names: QEMU's limit.
 const EXTRA_MAX_BYTES: u32 = 1024;
+/// Most bytes of a name, or an ID, that are read, four times as many as QEMU keeps; in a hole of a file they are free.
+const TEXT_MAX_BYTES: u16 = 1023;
 
 /// A table, and the tables that its entries name.
 #[derive(Debug, Default)]
@@ -61,7 +63,7 @@ pub(super) struct FoundSnapshot {
 pub(super) fn found(file: &WritableFile, header: &Header) -> io::Result<Vec<FoundSnapshot>> {
     let mut found = Vec::new();
     let directory = walk_snapshots(file, header, |entry, at| {
-        if u32_of(entry, 36) > EXTRA_MAX_BYTES {
+        if u32_of(entry, 36) > EXTRA_MAX_BYTES || u16_of(entry, 12).max(u16_of(entry, 14)) > TEXT_MAX_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a snapshot says too much of itself"));
         }
         let described = describe(file, entry, at)?;
@@ -91,7 +93,7 @@ pub(super) fn found(file: &WritableFile, header: &Header) -> io::Result<Vec<Foun
     }
 }
 
-/// What the snapshots say of themselves, as far as they can be read.
+/// What the snapshots say of themselves, as far as they can be read; of a longer name its beginning.
 pub(super) fn described(file: &WritableFile, header: &Header) -> io::Result<Vec<Qcow2Snapshot>> {
     let mut found = Vec::new();
     walk_snapshots(file, header, |entry, at| {
@@ -108,13 +110,15 @@ fn describe(file: &WritableFile, entry: &[u8; SNAPSHOT_BYTES], at: u64) -> io::R
     let mut extra = [0; EXTRA_BYTES];
     let known_bytes = EXTRA_BYTES.min(extra_bytes as usize);
     file.read(&mut extra[..known_bytes], at + SNAPSHOT_BYTES as u64)?;
-    let mut texts = vec![0; usize::from(id_bytes) + usize::from(name_bytes)];
-    file.read(&mut texts, at + SNAPSHOT_BYTES as u64 + u64::from(extra_bytes))?;
-    let (id, name) = texts.split_at(id_bytes.into());
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let id_at = at + SNAPSHOT_BYTES as u64 + u64::from(extra_bytes);
+    let text = |at: u64, length: u16| {
+        let mut bytes = vec![0; length.min(TEXT_MAX_BYTES).into()];
+        file.read(&mut bytes, at)?;
+        Ok::<_, io::Error>(String::from_utf8_lossy(&bytes).into_owned())
+    };
     Ok(Qcow2Snapshot {
-        id: text(id),
-        name: text(name),
+        id: text(id_at, id_bytes)?,
+        name: text(id_at + u64::from(id_bytes), name_bytes)?,
         vm_state_bytes: if known_bytes >= 8 { u64_of(&extra, 0) } else { u32_of(entry, 32).into() },
         date: (u32_of(entry, 16), u32_of(entry, 20)),
         vm_clock_ns: u64_of(entry, 24),
