@@ -1,6 +1,7 @@
 //! Options of qemu-img's that say how an image is opened or named.
 
 use super::*;
+use std::path::PathBuf;
 use std::time::Instant;
 
 #[test]
@@ -75,6 +76,33 @@ fn images_are_named_by_image_options_and_read_past_the_page_cache() {
     }
     image(&yard, ["info", "--image-opts", "driver=nbd,host=localhost"]).failed(2, &["and not host=localhost"]);
     qemu_img(&yard, "check -q disk.qcow2");
+}
+
+#[test]
+fn what_is_there_is_written_past_the_page_cache() {
+    let yard = Yard::new();
+    yard.random("disk.img", MIB, 3);
+    File::create(yard.path("out.img")).unwrap().set_len(MIB).unwrap();
+    let out = yard.path("out.img").canonicalize().unwrap();
+    for (mode, is_direct) in [("none", true), ("writeback", false)] {
+        // Slow enough to be looked at.
+        let words = ["image", "convert", "-q", "-n", "-r", "1K", "-t", mode, "disk.img", "out.img"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+        let mut child = command.args(words).current_dir(yard.path("")).spawn().unwrap();
+        let of_process = PathBuf::from(format!("/proc/{}", child.id()));
+        let flags = |descriptor: fs::DirEntry| {
+            let is_out = fs::read_link(descriptor.path()).is_ok_and(|name| name == out);
+            let info = is_out.then(|| fs::read_to_string(of_process.join("fdinfo").join(descriptor.file_name())));
+            let flags = info?.ok()?.lines().find_map(|line| line.strip_prefix("flags:").map(str::to_owned))?;
+            i32::from_str_radix(flags.trim(), 8).ok()
+        };
+        support::wait_until("the target is open to be written to", || {
+            let mut descriptors = fs::read_dir(of_process.join("fd")).unwrap().flatten().filter_map(flags);
+            descriptors.any(|flags| flags & libc::O_RDWR != 0 && (flags & libc::O_DIRECT != 0) == is_direct)
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
 
 #[test]

@@ -95,7 +95,8 @@ pub struct ConvertArgs {
     /// Write out of order, as is always done here.
     #[arg(short = 'W', hide = true)]
     out_of_order: bool,
-    /// Whether to wait until all is on stable storage (writeback, as all others) or not (unsafe).
+    /// Whether to wait until all is on stable storage (writeback, as all others) or not (unsafe). With -n, none and
+    /// directsync write past the page cache.
     #[arg(short = 't', value_name = "CACHE", value_enum, default_value = "writeback", hide_possible_values = true)]
     cache: CacheMode,
     /// File with the passphrase of a new encrypted image (-o encrypt.format=luks, or -O luks), and nothing else in it.
@@ -364,6 +365,7 @@ impl ConvertArgs {
         if self.compress || !self.options.is_empty() {
             bail!(UsageError(format!("-c and -o are for new images, and {named} is written in place")));
         }
+        let named = &self.cache.applied(named.clone())?;
         let disk = open_disk(named, &disk::to_write(&self.allow_dir).streaming())?;
         Ok(Target::in_place(&named.to_string(), disk.into(), source, self.target_is_zero)?)
     }

@@ -32,6 +32,17 @@ impl CacheMode {
     pub fn is_direct(self) -> bool {
         matches!(self, Self::None | Self::Directsync)
     }
+
+    /// The disk, past the page cache if the mode says so, and there is one.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn applied(self, named: DiskSpecification) -> Result<DiskSpecification> {
+        match self.is_direct() && named.kind() == Kind::File && named.is_buffered() {
+            true => Ok(named.with_direct().map_err(UsageLines::from)?),
+            false => Ok(named),
+        }
+    }
 }
 
 // Of a command that reads a disk.
@@ -65,11 +76,7 @@ impl SourceCache {
     /// # Errors
     /// When it cannot be.
     pub fn applied(&self, named: DiskSpecification) -> Result<DiskSpecification> {
-        let is_direct = self.source_cache.is_some_and(CacheMode::is_direct);
-        match is_direct && named.kind() == Kind::File && named.is_buffered() {
-            true => Ok(named.with_direct().map_err(UsageLines::from)?),
-            false => Ok(named),
-        }
+        self.source_cache.unwrap_or(CacheMode::Writeback).applied(named)
     }
 }
 
