@@ -120,7 +120,7 @@ fn lies_where_qemu_says(image: &Path, word: &str, disk: &BlockMapDisk) {
     while at < capacity_bytes {
         let (mapping, _) = disk.map(at..capacity_bytes).unwrap();
         let place = match mapping.kind {
-            Qcow2MappingKind::Data { offset_bytes } => Some(offset_bytes),
+            Qcow2MappingKind::Data { offset_bytes } | Qcow2MappingKind::Reserved { offset_bytes } => Some(offset_bytes),
             _ => None,
         };
         for within in [0, mapping.length_bytes / 2 / 512 * 512, mapping.length_bytes - 512] {

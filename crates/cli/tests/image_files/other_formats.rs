@@ -89,6 +89,28 @@ fn images_of_other_hypervisors_are_read_as_disks() {
 }
 
 #[test]
+fn holes_of_images_that_have_all_their_blocks_are_mapped() {
+    let yard = Yard::new();
+    File::create(yard.path("raw.img")).unwrap().set_len(4 * MIB).unwrap();
+    let raw = File::options().write(true).open(yard.path("raw.img")).unwrap();
+    raw.write_all_at(&[5; MIB as usize], MIB).unwrap();
+    for (word, options) in [("vpc", "subformat=fixed,force_size=on"), ("vdi", "static=on")] {
+        qemu_img(&yard, &format!("convert -f raw -O {word} -o {options} raw.img a.img"));
+        let named = format!("a.img,format={word}");
+        let ours = image(&yard, ["map", "--json", &named]).succeeded().json();
+        let theirs = qemu_img(&yard, &format!("map --output=json -f {word} a.img")).json();
+        let (ours, theirs) = (ours.as_array().unwrap(), theirs.as_array().unwrap());
+        assert_eq!(ours.len(), theirs.len(), "{ours:?}, {theirs:?}");
+        assert!(ours.iter().any(|entry| entry["zero"] == true), "{ours:?}");
+        for (ours, theirs) in ours.iter().zip(theirs) {
+            for (key, theirs) in theirs.as_object().unwrap() {
+                assert_eq!(&ours[key], theirs, "{key} of {ours}, {word}");
+            }
+        }
+    }
+}
+
+#[test]
 fn images_of_other_hypervisors_are_made() {
     let yard = Yard::new();
     mixed(&yard, "raw.img");

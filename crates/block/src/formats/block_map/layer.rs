@@ -29,6 +29,11 @@ pub(super) trait BlockMap: Debug + Send + Sync {
         SLICE_WORDS as u64
     }
 
+    /// Whether each block has its place from the start: then the file's holes are those of the disk.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// What is needed to change it, where that is done.
     ///
     /// # Errors

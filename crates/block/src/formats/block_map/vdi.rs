@@ -123,6 +123,10 @@ impl BlockMap for VdiMap {
         Ok(true)
     }
 
+    fn is_full(&self) -> bool {
+        self.is_static
+    }
+
     fn meaning(&self, _block: u64, entry: u64) -> Meaning {
         if entry == u64::from(NEVER_WRITTEN) {
             Meaning::Nothing

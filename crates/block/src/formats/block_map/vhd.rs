@@ -88,6 +88,10 @@ impl BlockMap for Fixed {
         Ok(true)
     }
 
+    fn is_full(&self) -> bool {
+        true
+    }
+
     fn meaning(&self, _: u64, entry: u64) -> Meaning {
         Meaning::There { offset_bytes: entry }
     }

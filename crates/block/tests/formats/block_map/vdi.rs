@@ -15,7 +15,7 @@ fn dynamic_images_hold_what_they_were_made_of() {
 
 #[test]
 fn static_images_hold_what_they_were_made_of() {
-    compare_with_qemu(VDI, "vdi", "static=on", false);
+    compare_with_qemu(VDI, "vdi", "static=on", true);
 }
 
 /// A small image, to be spoiled: of three blocks, the second has data.

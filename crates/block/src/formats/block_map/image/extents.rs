@@ -89,8 +89,17 @@ impl Image {
             };
             let (own, own_bytes) = self.own_loaded(layer, at, length_bytes, &mut buffer, &mut 0)?;
             length_bytes = own_bytes;
+            let full = self.layers.get(layer).filter(|layer| layer.map.is_full());
             let kind = match own {
                 Own::Nothing => continue,
+                Own::There { offset_bytes } if let Some(layer) = full => {
+                    let extent = self.extent_below(layer.index, offset_bytes, length_bytes)?;
+                    length_bytes = extent.length_bytes;
+                    match extent.kind {
+                        ExtentKind::Data => Qcow2MappingKind::Data { offset_bytes },
+                        ExtentKind::Zero | ExtentKind::Hole => Qcow2MappingKind::Reserved { offset_bytes },
+                    }
+                }
                 Own::Zeros => Qcow2MappingKind::Zeros,
                 Own::Compressed { .. } => Qcow2MappingKind::Compressed,
                 Own::Damaged(problem) => return Err(self.damage(layer, problem, offset)),
