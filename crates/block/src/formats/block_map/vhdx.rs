@@ -125,7 +125,7 @@ impl BlockMap for Table {
 /// Reads the headers, the log and the metadata of the image in `file`.
 pub(super) fn read(file: &mut ImageFile) -> Result<Opened, ImageError> {
     let header = Header::find(file)?;
-    let replayed = log::replay(file, &header)?;
+    let note = log::replay(file, &header)?;
     let regions = Regions::find(file, &header)?;
     let metadata = Metadata::read(file, regions.metadata)?;
     let (table_offset, table_bytes) = regions.table;
@@ -144,9 +144,9 @@ pub(super) fn read(file: &mut ImageFile) -> Result<Opened, ImageError> {
             _ => "dynamic",
         },
         parent: behind.name(),
-        is_dirty: replayed,
+        is_dirty: note.is_some(),
     };
-    let note = replayed.then(|| "it was not closed: what its log holds is read, and stays there".to_owned());
+    let note = note.map(str::to_owned);
     let own = vec![(0, HEADERS_BYTES), regions.table, regions.metadata, header.log];
     let identity = header.data_write_id;
     Ok(Opened { body: Body::Map(Box::new(Table { metadata, table_offset, own })), info, behind, identity, note })

@@ -444,17 +444,48 @@ fn what_is_in_the_log_counts() {
         qemu_img(&["convert", "-f", "vhdx", "-O", "raw", text(&file), text(&raw)]);
         assert!(fs::read(raw).unwrap() == wanted, "{what}: replayed, QEMU has it otherwise");
     }
-    // One entry of another log, one that is spoiled, and none: nothing was done.
+    // Entries of another log, and none, as QEMU leaves it that ended before the first: nothing was done.
     let another = LogEntry { log_id: [4; 16], ..entry.clone() }.bytes();
-    let mut spoiled = entry.bytes();
-    spoiled[4096 + 500] ^= 1;
-    for log in [another, spoiled, vec![]] {
+    for log in [another, vec![]] {
         fs::write(&file, without_table(&VhdxImage { log, ..image.clone() })).unwrap();
-        holds(open(&file, VHDX), &vec![0; 4 * BLOCK]);
+        let disk = open(&file, VHDX);
+        assert!(disk.notes()[0].contains("its log has no entry"), "{:?}", disk.notes());
+        holds(disk, &vec![0; 4 * BLOCK]);
+        assert!(BlockMapDisk::replay_log(&to_change(&file), VHDX).unwrap());
+        assert!(open(&file, VHDX).notes().is_empty());
     }
     // A log that nobody speaks of any more.
     fs::write(&file, without_table(&VhdxImage { log_id: [0; 16], ..image.clone() })).unwrap();
     holds(open(&file, VHDX), &vec![0; 4 * BLOCK]);
+}
+
+/// What is behind the damage was written after it, and says that it was done.
+#[test]
+fn a_log_without_a_whole_sequence_is_refused() {
+    let (_directory, path) = directory();
+    let file = path.join("image");
+    let (image, _, entry) = unclosed();
+    let next = |sequence| LogEntry { sequence, ..entry.clone() }.bytes();
+    let mut spoiled = entry.bytes();
+    spoiled[4096 + 500] ^= 1;
+    let another = LogEntry { log_id: [4; 16], ..entry.clone() }.bytes();
+    let cut = entry.bytes()[..4096].to_vec();
+    let elsewhere = LogEntry { tail: 8192, ..entry.clone() }.bytes();
+    for (what, log) in [
+        ("one that is spoiled", spoiled.clone()),
+        ("the first is spoiled", [spoiled, next(6), next(7)].concat()),
+        ("the first is another log's", [another, next(6), next(7)].concat()),
+        ("one that is cut off", cut),
+        ("one whose tail is none", elsewhere),
+    ] {
+        let bytes = without_table(&VhdxImage { log, ..image.clone() });
+        fs::write(&file, &bytes).unwrap();
+        let said = try_open(&file, VHDX, &read_only()).unwrap_err();
+        assert!(said.contains("its log has entries, and no whole sequence"), "{what}: {said}");
+        let said = BlockMapDisk::replay_log(&to_change(&file), VHDX).unwrap_err().to_string();
+        assert!(said.contains("its log has entries, and no whole sequence"), "{what}: {said}");
+        assert!(fs::read(&file).unwrap() == bytes, "{what}: it was written to");
+    }
 }
 
 /// The file was to be longer, and what is behind its end is zeros.

@@ -1,7 +1,7 @@
 //! The log: changes to tables that were made stable before they were made. Section 2.3.
 //!
 //! Whoever closes an image leaves no log that counts. Else what the log holds is read in the place of what lies in the
-//! file ([`Logged`]); the file stays as it is.
+//! file ([`Logged`]); the file stays as it is. A log whose entries make no whole sequence is damage, by section 2.3.3.
 
 use super::super::fields::{Fields, lies_within};
 use super::super::image_file::ImageFile;
@@ -35,11 +35,15 @@ struct Entry {
     descriptors: usize,
 }
 
-/// Puts what the log holds in front of the file; whether it holds anything.
-pub(super) fn replay(file: &mut ImageFile, header: &Header) -> Result<bool, ImageError> {
+/// What is worth saying of an image with a log that counts.
+const READ: &str = "it was not closed: what its log holds is read, and stays there";
+const EMPTY: &str = "it was not closed, and its log has no entry: it is read as it is";
+
+/// Puts what the log holds in front of the file. What is worth saying, if there is a log that counts.
+pub(super) fn replay(file: &mut ImageFile, header: &Header) -> Result<Option<&'static str>, ImageError> {
     let (offset, length) = header.log;
     if header.log_id == [0; 16] || length == 0 {
-        return Ok(false);
+        return Ok(None);
     }
     if length > LOG_MAX_BYTES {
         let advice = "attach it once to the hypervisor that wrote it";
@@ -47,11 +51,17 @@ pub(super) fn replay(file: &mut ImageFile, header: &Header) -> Result<bool, Imag
     }
     let log = file.read_up_to(offset, length as usize)?;
     let entries = active(&log, header).map_err(|problem| file.unusable(problem))?;
-    if entries.is_empty() {
-        return Ok(false);
-    }
     let length_bytes = file.length_bytes();
     let mut logged = Logged::new(length_bytes);
+    if entries.is_empty() {
+        if log.chunks(SECTOR).any(|sector| is_of_log(Fields(sector), header)) {
+            let advice = "attach it once to the hypervisor that wrote it, or take a copy";
+            return Err(file.unusable(format!("is damaged: its log has entries, and no whole sequence: {advice}")));
+        }
+        // QEMU names a new log in the header before it writes the first entry, and ended in between: nothing was done.
+        file.put_in_front(logged);
+        return Ok(Some(EMPTY));
+    }
     for entry in &entries {
         if entry.flushed_bytes > length_bytes {
             let was = entry.flushed_bytes;
@@ -61,7 +71,12 @@ pub(super) fn replay(file: &mut ImageFile, header: &Header) -> Result<bool, Imag
         entry.replay(&mut logged, header.log).map_err(|problem| file.unusable(problem))?;
     }
     file.put_in_front(logged);
-    Ok(true)
+    Ok(Some(READ))
+}
+
+/// Whether an entry of the log that counts begins with these bytes.
+fn is_of_log(fields: Fields<'_>, header: &Header) -> bool {
+    fields.begins_with(b"loge") && fields.bytes(32) == Ok(header.log_id)
 }
 
 /// The entries to be replayed, in order: of the sequences of entries that follow each other in the log and are whole,
@@ -105,8 +120,7 @@ impl Entry {
         let Some(sector) = log.get(at..at + SECTOR) else { return Ok(None) };
         let fields = Fields(sector);
         let (length, tail, sequence) = (fields.le32(8)? as usize, fields.le32(12)? as usize, fields.le64(16)?);
-        let is_possible = fields.begins_with(b"loge")
-            && fields.bytes(32)? == header.log_id
+        let is_possible = is_of_log(fields, header)
             && length >= SECTOR
             && length.is_multiple_of(SECTOR)
             && length <= log.len()
