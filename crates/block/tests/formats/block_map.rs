@@ -12,7 +12,7 @@ mod vmdk;
 mod vmdk_image;
 mod vmdk_written;
 
-use crate::rig::{Random, Rig, pattern, qemu_img, read_only, text};
+use crate::rig::{Random, Rig, pattern, qemu_img, qemu_io, read_only, text};
 use blockyard_block::{
     AllowedDirectories, BlockMapDisk, BlockMapFormat, Disk, Extent, ExtentKind, FileOptions, Qcow2MappingKind,
     walk_extents,
@@ -147,6 +147,39 @@ fn compare_with_qemu(format: BlockMapFormat, word: &str, options: &str, maps: bo
             let checked = disk.check(&mut |line| panic!("{line}")).unwrap();
             assert_eq!(checked.corruptions, 0);
             holds(disk, &wanted);
+        }
+    }
+}
+
+/// Whoever makes such an image makes its blocks whole. What is missing is not zeros.
+#[test]
+fn a_block_that_the_end_of_the_file_cuts_off_is_damage() {
+    let (_directory, path) = directory();
+    let mut disk = raw(3 * MIB, Contents::Data, 9);
+    disk[2 << 20..].fill(0);
+    for (format, word, options) in [
+        (BlockMapFormat::Qed, "qed", ""),
+        (BlockMapFormat::Parallels, "parallels", ""),
+        (BlockMapFormat::Vdi, "vdi", ""),
+        (BlockMapFormat::Vhdx, "vhdx", "block_size=1M"),
+        (BlockMapFormat::Vmdk, "vmdk", ""),
+    ] {
+        let image = convert(&path, &disk, word, options);
+        // No table lies behind these.
+        qemu_io(text(&image), word, &["write -P 7 2M 1M"]);
+        let length = image.metadata().unwrap().len();
+        for cut_bytes in [1, 511, 512, 60_000] {
+            fs::File::options().write(true).open(&image).unwrap().set_len(length - cut_bytes).unwrap();
+            let disk = open(&image, format);
+            let mut said = Vec::new();
+            assert_eq!(disk.check(&mut |line| said.push(line.to_owned())).unwrap().corruptions, 1, "{word}");
+            assert!(said[0].contains("it reaches behind the end of the file"), "{word}: {said:?}");
+            assert!(walk_extents(&disk, 0..3 * MIB).any(|extent| extent.is_err()), "{word}: {cut_bytes} bytes less");
+            drop(disk);
+            if format == BlockMapFormat::Vmdk {
+                let said = try_open(&image, format, &FileOptions::default()).unwrap_err();
+                assert!(said.contains("which is behind its end"), "{said}");
+            }
         }
     }
 }

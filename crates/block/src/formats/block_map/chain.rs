@@ -378,9 +378,9 @@ impl<'a> Chain<'a> {
         map: Box<dyn BlockMap>,
     ) -> Result<(u64, Storage), ImageError> {
         // Data past the page cache, tables through it: the two must not meet in one page, nor data end within one.
-        let Shape { size_bytes, align_bytes, zeros_behind_end, .. } = map.shape();
+        let Shape { size_bytes, align_bytes, .. } = map.shape();
         let offset_bytes = image_file.start_bytes();
-        let is_in_pages = (size_bytes | align_bytes | offset_bytes).is_multiple_of(PAGE_BYTES) && !zeros_behind_end;
+        let is_in_pages = (size_bytes | align_bytes | offset_bytes).is_multiple_of(PAGE_BYTES);
         let options = FileOptions { read_only: true, direct: self.options.direct && is_in_pages, ..self.options };
         let (path, layer) = (image_file.path().to_owned(), self.layers.len());
         let disk = Arc::new(FileDisk::from_file(file, &options)?);

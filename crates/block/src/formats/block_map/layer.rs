@@ -87,8 +87,6 @@ pub(super) struct Shape {
     pub(super) sector_bytes: u64,
     /// What every place in the file is a multiple of.
     pub(super) align_bytes: u64,
-    /// What the file's end cuts off of a block is zeros.
-    pub(super) zeros_behind_end: bool,
 }
 
 /// What an entry says of its block.
@@ -266,13 +264,10 @@ impl Layer {
     /// What an entry says, which must not lead out of the file.
     fn meaning(&self, block: u64, entry: u64) -> Meaning {
         let meaning = self.map.meaning(block, entry);
-        let Shape { size_bytes, block_bytes, align_bytes, zeros_behind_end, .. } = self.shape;
+        let Shape { size_bytes, block_bytes, align_bytes, .. } = self.shape;
+        // All that the disk has of a block, to the last byte: every writer of these formats makes blocks whole.
         let used_bytes = block_bytes.min(size_bytes.saturating_sub(block.saturating_mul(block_bytes)));
         let (offset_bytes, must_be_there) = match meaning {
-            // Something of a block must be there for the rest to be zeros.
-            Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } if zeros_behind_end => {
-                (offset_bytes, used_bytes.min(1))
-            }
             Meaning::There { offset_bytes } | Meaning::Partly { offset_bytes } => (offset_bytes, used_bytes),
             Meaning::Compressed { offset_bytes } => (offset_bytes, 1),
             Meaning::Zeros | Meaning::Nothing | Meaning::Damaged(_) => return meaning,
@@ -281,18 +276,13 @@ impl Layer {
             return Meaning::Damaged("it does not begin where a block can");
         }
         match offset_bytes.checked_add(must_be_there) {
-            Some(end) if end <= self.last_bytes() && i64::try_from(offset_bytes).is_ok() => meaning,
+            Some(end) if end <= self.file.end_bytes() && i64::try_from(offset_bytes).is_ok() => meaning,
             _ => Meaning::Damaged("it reaches behind the end of the file"),
         }
     }
 
-    /// Where the file ends, of which the last sector counts as whole.
+    /// Where the file ends, for requests: what is behind that, before its log is done, are zeros.
     pub(super) fn end_bytes(&self) -> u64 {
         self.file.length_bytes().next_multiple_of(512)
-    }
-
-    /// The same, when what its log holds is done.
-    fn last_bytes(&self) -> u64 {
-        self.file.end_bytes().next_multiple_of(512)
     }
 }

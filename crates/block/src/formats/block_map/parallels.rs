@@ -81,7 +81,6 @@ impl BlockMap for ParallelsMap {
             block_bytes: self.cluster_bytes,
             sector_bytes: SECTOR_BYTES,
             align_bytes: SECTOR_BYTES,
-            zeros_behind_end: true,
         }
     }
 

@@ -95,8 +95,6 @@ impl BlockMap for QedMap {
             block_bytes: self.cluster_bytes,
             sector_bytes: 512,
             align_bytes: self.cluster_bytes,
-            // A cluster is allocated as long as what is written to it.
-            zeros_behind_end: true,
         }
     }
 

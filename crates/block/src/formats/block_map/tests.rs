@@ -13,8 +13,8 @@ use super::worker::Worker;
 use super::{BlockMapDisk, BlockMapFormat};
 use crate::specification::{DiskSpecification, OpenContext};
 use crate::{
-    AllowedDirectories, Completion, Disk, Engine, Extent, ExtentKind, FileDisk, FileOptions, Geometry, MemoryMap,
-    Operation, Qcow2MappingKind, Queue, Request, SEGMENTS_MAX, Segment,
+    AllowedDirectories, Completion, Disk, Engine, Extent, FileDisk, FileOptions, Geometry, MemoryMap, Operation,
+    Qcow2MappingKind, Queue, Request, SEGMENTS_MAX, Segment,
 };
 use samples::vhdx_image::VhdxImage;
 use std::fs::{self, File};
@@ -48,13 +48,7 @@ impl Gate {
 
 impl BlockMap for Identity {
     fn shape(&self) -> Shape {
-        Shape {
-            size_bytes: self.blocks * BLOCK_BYTES,
-            block_bytes: BLOCK_BYTES,
-            sector_bytes: 512,
-            align_bytes: 512,
-            zeros_behind_end: true,
-        }
+        Shape { size_bytes: self.blocks * BLOCK_BYTES, block_bytes: BLOCK_BYTES, sector_bytes: 512, align_bytes: 512 }
     }
 
     fn load(&self, _: &ImageFile, first: u64, entries: &mut [u64]) -> io::Result<bool> {
@@ -167,18 +161,20 @@ fn tables_of_a_vast_disk_are_looked_up_one_after_another() {
 
 /// Zeros behind the end of the file, which is not where a block ends.
 #[test]
-fn what_the_end_of_the_file_cuts_off_can_be_zeros() {
-    let file = tempfile::tempfile().unwrap();
-    file.set_len(BLOCK_BYTES + 700).unwrap();
-    let (image, _) = identity(file, 4);
-    let mut buffer = SliceBuffer::new();
-    image.look_up(0..4 * BLOCK_BYTES, &mut buffer).unwrap();
-    let there = |offset_bytes| Place::There { index: 0, offset_bytes };
-    assert_eq!(image.find(0, 4 * BLOCK_BYTES), (there(0), BLOCK_BYTES + 1024));
-    assert_eq!(image.find(BLOCK_BYTES + 1024, BLOCK_BYTES), (Place::Zeros, BLOCK_BYTES - 1024));
-    assert_eq!(image.find(2 * BLOCK_BYTES, BLOCK_BYTES), (Place::Nowhere, BLOCK_BYTES));
-    let extent = image.extents(BLOCK_BYTES + 1024..3 * BLOCK_BYTES).unwrap();
-    assert_eq!((extent.kind, extent.length_bytes), (ExtentKind::Hole, BLOCK_BYTES - 1024));
+fn what_the_end_of_the_file_cuts_off_is_damage() {
+    for (cut_bytes, is_whole) in [(0, true), (1, false), (511, false), (512, false), (BLOCK_BYTES - 1, false)] {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(2 * BLOCK_BYTES - cut_bytes).unwrap();
+        let (image, _) = identity(file, 2);
+        image.look_up(0..2 * BLOCK_BYTES, &mut SliceBuffer::new()).unwrap();
+        let wanted = match is_whole {
+            true => (Place::There { index: 0, offset_bytes: BLOCK_BYTES }, BLOCK_BYTES),
+            false => (Place::Nowhere, BLOCK_BYTES),
+        };
+        assert_eq!(image.find(BLOCK_BYTES, BLOCK_BYTES), wanted, "{cut_bytes} bytes less");
+        assert_eq!(image.extents(BLOCK_BYTES..2 * BLOCK_BYTES).is_ok(), is_whole, "{cut_bytes} bytes less");
+        assert_eq!(image.check(&mut |_| ()).unwrap().corruptions, u64::from(!is_whole));
+    }
 }
 
 #[test]
@@ -188,7 +184,7 @@ fn presence_bits_are_counted_in_words() {
     impl BlockMap for Large {
         fn shape(&self) -> Shape {
             let (size_bytes, block_bytes) = (1 << 30, 1 << 20);
-            Shape { size_bytes, block_bytes, sector_bytes: 512, align_bytes: 512, zeros_behind_end: false }
+            Shape { size_bytes, block_bytes, sector_bytes: 512, align_bytes: 512 }
         }
 
         fn load(&self, _: &ImageFile, _: u64, _: &mut [u64]) -> io::Result<bool> {

@@ -114,7 +114,6 @@ impl BlockMap for VdiMap {
             block_bytes: self.block_bytes,
             sector_bytes: SECTOR_BYTES,
             align_bytes: 1 << (self.data_offset | self.block_bytes).trailing_zeros(),
-            zeros_behind_end: false,
         }
     }
 

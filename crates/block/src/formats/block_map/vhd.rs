@@ -79,7 +79,6 @@ impl BlockMap for Fixed {
             block_bytes: self.size_bytes.max(SECTOR_BYTES),
             sector_bytes: SECTOR_BYTES,
             align_bytes: 1 << 16,
-            zeros_behind_end: false,
         }
     }
 
@@ -131,7 +130,6 @@ impl BlockMap for Table {
             block_bytes: self.block_bytes,
             sector_bytes: SECTOR_BYTES,
             align_bytes: SECTOR_BYTES,
-            zeros_behind_end: false,
         }
     }
 

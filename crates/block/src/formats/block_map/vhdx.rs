@@ -76,7 +76,6 @@ impl BlockMap for Table {
             sector_bytes: self.metadata.sector_bytes,
             // Places are whole MiB, but parts of blocks are sectors.
             align_bytes: if self.metadata.has_parent { self.metadata.sector_bytes } else { MIB },
-            zeros_behind_end: false,
         }
     }
 

@@ -241,9 +241,9 @@ fn vhdx_of(image: &VhdxImage) -> Sample {
     }
 }
 
-/// 16 clusters of 4 KiB, of which three lie in the file and one is zeros; the first is cut off.
+/// 16 clusters of 4 KiB, of which three lie in the file and one is zeros.
 pub(super) fn qed() -> Sample {
-    let mut bytes = vec![0; 5 * 4096 + 1024];
+    let mut bytes = vec![0; 6 * 4096];
     bytes[..4].copy_from_slice(b"QED\0");
     // Clusters, tables and header; the L1 table; the disk; the backing file's name.
     for (at, value) in [(4, 4096), (8, 1), (12, 1), (16, 5), (40, 4096), (48, 64 << 10), (56, 64), (60, 4)] {

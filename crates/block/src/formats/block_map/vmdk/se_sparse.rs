@@ -112,7 +112,6 @@ impl BlockMap for SeSparseMap {
             block_bytes: GRAIN_BYTES,
             sector_bytes: SECTOR_BYTES,
             align_bytes: SECTOR_BYTES,
-            zeros_behind_end: false,
         }
     }
 

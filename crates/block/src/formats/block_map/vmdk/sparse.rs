@@ -392,7 +392,6 @@ impl BlockMap for SparseMap {
             block_bytes: self.grain_bytes,
             sector_bytes: SECTOR_BYTES,
             align_bytes: SECTOR_BYTES,
-            zeros_behind_end: false,
         }
     }
 
