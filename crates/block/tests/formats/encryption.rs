@@ -3,7 +3,7 @@
 use crate::rig::{Random, Rig, pattern, qemu_img, run, run_accepting, text};
 use blockyard_block::specification::{DiskSpecification, OpenContext};
 use blockyard_block::{
-    AllowedDirectories, Engine, FileOptions, KeyFile, LuksDisk, LuksOptions, NewLuks, OpenedFile, Operation,
+    AllowedDirectories, Disk, Engine, FileOptions, KeyFile, LuksDisk, LuksOptions, NewLuks, OpenedFile, Operation,
     Preallocation, Qcow2Backing, Qcow2Check, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Repair,
 };
 use std::fs::{self, File, Permissions};
@@ -418,6 +418,42 @@ fn wrong_keys_and_missing_ones_are_said() {
     assert!(refusal(&image, Some(missing)).contains("cannot read the key file"));
 }
 
+/// QEMU refuses it, too: what is written to the disk would be over the keys.
+#[test]
+fn a_header_whose_key_slots_are_in_its_data_is_refused() {
+    let directory = Directory::new();
+    let image = directory.path("image");
+    directory.create(&image, Qcow2CreateOptions::new(1 << 20), &[]);
+    let mut bytes = fs::read(&image).unwrap();
+    let at = bytes.windows(6).position(|bytes| bytes == b"LUKS\xba\xbe").unwrap();
+    bytes[at + 104..at + 108].copy_from_slice(&8_u32.to_be_bytes());
+    fs::write(&image, bytes).unwrap();
+    for read_only in [true, false] {
+        let options = FileOptions { read_only, ..FileOptions::default() };
+        let allowed = AllowedDirectories::none().with_key(Some(KeyFile::new(directory.path("key"))));
+        let error = Qcow2Disk::open(&image, &options, &allowed).unwrap_err().to_string();
+        assert!(error.contains("its key slots reach into its data"), "{error}");
+    }
+}
+
+/// Half a sector is decrypted by nobody.
+#[test]
+fn a_volume_that_ends_within_a_sector_says_so() {
+    let directory = Directory::new();
+    let image = directory.path("image");
+    directory.create_luks(&image, 1 << 20, &[]);
+    let length = image.metadata().unwrap().len();
+    let open = || {
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        LuksDisk::open_in(File::open(&image).unwrap(), &image, Some(&KeyFile::new(directory.path("key"))), &options)
+    };
+    assert!(open().unwrap().notes().is_empty());
+    File::options().write(true).open(&image).unwrap().set_len(length - 100).unwrap();
+    let disk = open().unwrap();
+    assert_eq!(disk.geometry().capacity_bytes, (1 << 20) - 512);
+    assert!(disk.notes()[0].contains("it ends within a sector"), "{:?}", disk.notes());
+}
+
 #[test]
 fn a_header_that_would_compute_for_an_hour_is_refused_at_once() {
     let directory = Directory::new();
@@ -439,7 +475,7 @@ fn a_header_that_would_compute_for_an_hour_is_refused_at_once() {
         (208 + 4, 0, "in no iteration"),
         (208 + 44, 1 << 30, "1073741824 stripes"),
         (208 + 44, 3999, "3999 stripes"),
-        (208 + 40, u32::MAX, "cannot read the LUKS header of"),
+        (208 + 40, u32::MAX, "its key slots reach into its data"),
         (108, 63, "no keys of 63 bytes"),
         (104, u32::MAX, "cut off"),
         (104, 0, "cut off"),

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::formats::{ImageError, WritableFile};
 use crate::layers::{AlignOptions, AlignedDisk, PartitionDisk, layer};
-use crate::{Disk, DiskReader, FileDisk, FileOptions, OpenedFile};
+use crate::{Disk, DiskReader, FileDisk, FileOptions, OpenedFile, shown};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 /// A LUKS 1 volume, open: the disk that is encrypted in it.
 pub struct LuksDisk {
     below: EncryptedDisk,
+    notes: Vec<String>,
 }
 
 /// What is said of a volume whose key nobody gave.
@@ -62,13 +63,23 @@ impl LuksDisk {
             Err(error) => return Err(failed(error)),
         };
         let header = header.ok_or_else(|| unusable(NO_LUKS_1.to_owned()))?;
+        let place = place(Some(&header), length_bytes).map_err(unusable)?;
         let key = key.ok_or_else(|| unusable(NO_KEY.to_owned()))?;
         let cipher = open_key(&header, key, path, read)?;
-        let place = place(Some(&header), length_bytes).map_err(unusable)?;
         let read_only = disk.geometry().read_only;
         let aligned = AlignedDisk::where_needed(disk, &AlignOptions::default()).map_err(failed)?;
         let data = PartitionDisk::new(aligned, place, read_only).map_err(|error| failed(io::Error::other(error)))?;
-        Ok(Self { below: EncryptedDisk::new(Arc::new(data), Arc::new(cipher)) })
+        let note = (!length_bytes.is_multiple_of(SECTOR_BYTES as u64)).then(|| {
+            let sort = "it ends within a sector, which cannot be decrypted: its disk ends in front of that";
+            format!("{}: {sort}", shown(path))
+        });
+        let notes = note.into_iter().collect();
+        Ok(Self { below: EncryptedDisk::new(Arc::new(data), Arc::new(cipher)), notes })
+    }
+
+    /// What is worth saying though it is opened, each in a sentence.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Changes which passphrases open a volume, which is open for writing, and locked; `key` opens it.
@@ -120,12 +131,17 @@ impl LuksDisk {
 
 /// Where the data of a volume lie that has so many bytes. The error goes on after its name.
 fn place(header: Option<&LuksHeader>, length_bytes: u64) -> Result<Range<u64>, String> {
-    let start = header.ok_or(NO_LUKS_1)?.payload_offset_bytes;
+    let header = header.ok_or(NO_LUKS_1)?;
+    let start = header.payload_offset_bytes;
     // What is behind the last whole sector is none.
     let end = length_bytes - length_bytes % SECTOR_BYTES as u64;
     match start >= end || start < HEADER_BYTES as u64 {
         true => Err(format!("is damaged or cut off: its data begin at {start}, and it has {length_bytes} bytes")),
-        false => Ok(start..end),
+        false => {
+            // Whose keys are not known here is refused when it is opened by one.
+            header.scheme().map_or(Ok(()), |scheme| header.check_places(scheme, end))?;
+            Ok(start..end)
+        }
     }
 }
 

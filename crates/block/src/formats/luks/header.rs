@@ -171,6 +171,24 @@ impl LuksHeader {
             None => Err(format!("is damaged: aes-{} has no keys of {key_bytes} bytes", mode.name())),
         }
     }
+
+    /// Whether each slot has room of its own, in use or not: behind the header, before the data and before `end_bytes`.
+    /// Else what is written to one of them destroys another. The error goes on after the volume's name.
+    pub(super) fn check_places(&self, scheme: Scheme, end_bytes: u64) -> Result<(), String> {
+        let mut starts: Vec<_> = self.slots.iter().map(|slot| slot.key_offset_bytes).collect();
+        starts.sort_unstable();
+        let mut end = (HEADER_BYTES as u64).next_multiple_of(SECTOR_BYTES);
+        for start in starts {
+            if start < end {
+                return Err("is damaged: its key slots overlap".into());
+            }
+            end = start.saturating_add(scheme.material_bytes() as u64);
+        }
+        match end > end_bytes.min(self.payload_offset_bytes) {
+            true => Err("is damaged: its key slots reach into its data".into()),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Where a header says what a slot is.

@@ -3,11 +3,11 @@
 //! A power cut leaves a volume that each passphrase opens which shall: a slot is said to be active, by one field, when
 //! all else of it is stable; and what a slot held is overwritten, stably, before it is said to be empty.
 
+use super::KeyFile;
 use super::header::{HEADER_BYTES, LuksHeader, LuksSlot, Scheme, slot_fields_at};
 use super::key_file::KeyFileError;
 use super::new_volume::{fill_slot, iterations, random};
 use super::unlock::{UnlockError, slots_opened_by, unlock_slot};
-use super::{KeyFile, SECTOR_BYTES};
 use crate::formats::WritableFile;
 use std::io;
 use std::time::Duration;
@@ -102,7 +102,7 @@ impl HeaderPlace<'_> {
         self.read(&mut bytes, 0)?;
         let Some(header) = LuksHeader::parse(&bytes) else { return refused("has no header of LUKS 1") };
         let scheme = header.scheme().map_err(SlotError::Refused)?;
-        self.check_places(&header, scheme)?;
+        header.check_places(scheme, self.length_bytes).map_err(SlotError::Refused)?;
         let (passphrase, read) = (key.passphrase()?, |bytes: &mut [u8], at| self.read(bytes, at));
         match change {
             LuksSlotChange::Activate { key, slot, time } => {
@@ -123,21 +123,6 @@ impl HeaderPlace<'_> {
                 erased.into_iter().try_for_each(|index| self.erase(&header, scheme, index))
             }
         }
-    }
-
-    /// Each slot has room of its own, behind the header and before the data.
-    fn check_places(&self, header: &LuksHeader, scheme: Scheme) -> Result<(), SlotError> {
-        let end_max = header.payload_offset_bytes.min(self.length_bytes);
-        let mut starts: Vec<_> = header.slots.iter().map(|slot| slot.key_offset_bytes).collect();
-        starts.sort_unstable();
-        let mut end = (HEADER_BYTES as u64).next_multiple_of(SECTOR_BYTES as u64);
-        for start in starts {
-            if start < end {
-                return refused("is damaged: its key slots overlap");
-            }
-            end = start.saturating_add(scheme.material_bytes() as u64);
-        }
-        if end > end_max { refused("is damaged: its key slots reach into its data") } else { Ok(()) }
     }
 
     fn activate(
@@ -245,7 +230,7 @@ fn empty_slot(header: &LuksHeader, slot: Option<usize>) -> Result<usize, SlotErr
 mod tests {
     use super::super::{LuksDisk, LuksOptions, NewLuks, NewVolume};
     use super::*;
-    use crate::OpenedFile;
+    use crate::{FileOptions, OpenedFile};
     use std::cell::Cell;
     use std::collections::HashMap;
     use std::fs::{self, File, Permissions};
@@ -333,6 +318,16 @@ mod tests {
                 assert!(error.contains(wanted), "{at} {sectors}: {error}");
                 assert!(fs::read(&path).unwrap() == bytes);
             }
+            // Nor is anything else done with it, whatever it is opened for.
+            let wanted = if (at, sectors) == (PAYLOAD_AT, 0) { "its data begin at 0" } else { wanted };
+            for (read_only, key) in [(true, Some(&key)), (false, Some(&key)), (true, None)] {
+                let options = FileOptions { read_only, ..FileOptions::default() };
+                let file = File::options().read(true).write(!read_only).open(&path).unwrap();
+                let error = LuksDisk::open_in(file, &path, key, &options).err().unwrap().to_string();
+                assert!(error.contains(wanted), "{at} {sectors}: {error}");
+            }
+            let error = LuksDisk::place_in(&OpenedFile::open(&path, true).unwrap()).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{at} {sectors}: {error}");
         }
         fs::write(&path, &sound).unwrap();
         for change in &changes {

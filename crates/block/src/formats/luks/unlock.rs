@@ -84,7 +84,7 @@ fn slots<'a>(
     among: impl Fn(usize) -> bool + 'a,
     rounds_max: u64,
 ) -> Result<impl Iterator<Item = Result<(usize, VolumeKey), UnlockError>> + 'a, UnlockError> {
-    check(header).map_err(UnlockError::Unusable)?;
+    check(header, scheme).map_err(UnlockError::Unusable)?;
     let digest_rounds = scheme.hash.rounds(header.iterations, DIGEST_BYTES);
     let cost =
         move |slot: &LuksSlot| scheme.hash.rounds(slot.iterations, scheme.key_bytes).saturating_add(digest_rounds);
@@ -131,8 +131,9 @@ fn first_of(
     })
 }
 
-/// Makes sure that what derives a key makes sense.
-fn check(header: &LuksHeader) -> Result<(), String> {
+/// Makes sure that what derives a key makes sense, and lies where it can.
+fn check(header: &LuksHeader, scheme: Scheme) -> Result<(), String> {
+    header.check_places(scheme, u64::MAX)?;
     let mut active = header.slots.iter().filter(|slot| slot.is_active);
     if let Some(slot) = active.clone().find(|slot| slot.stripes as usize != STRIPES) {
         return Err(format!("is damaged: a key slot has {} stripes instead of {STRIPES}", slot.stripes));
@@ -190,7 +191,9 @@ mod tests {
         let scheme = header.scheme().unwrap();
         let hash = scheme.hash;
         let rounds = hash.rounds(header.slots[0].iterations, scheme.key_bytes) + hash.rounds(header.iterations, 20);
-        header.slots.insert(0, LuksSlot { iterations: u32::MAX, ..header.slots[0] });
+        let (dear, other) = (LuksSlot { iterations: u32::MAX, ..header.slots[0] }, header.slots[1].key_offset_bytes);
+        header.slots[1] = header.slots[0];
+        header.slots[0] = LuksSlot { key_offset_bytes: other, ..dear };
         assert!(unlock_within(&header, b"word", read, rounds).is_ok());
         for (word, rounds) in [(&b"other"[..], rounds), (b"word", rounds - 1)] {
             match unlock_within(&header, word, read, rounds) {

@@ -414,7 +414,9 @@ impl<'a> Chain<'a> {
         let disk: Arc<dyn Disk> = if format == ChainFormat::Luks {
             let key = self.files.key(self.allowed);
             let key = key.ok_or_else(|| unusable(&backing_path, self.files.no_key()))?;
-            Arc::new(LuksDisk::open_in(file, &backing_path, Some(key), &options)?)
+            let disk = LuksDisk::open_in(file, &backing_path, Some(key), &options)?;
+            self.notes.extend_from_slice(disk.notes());
+            Arc::new(disk)
         } else {
             Arc::new(FileDisk::from_file(file, &options)?)
         };

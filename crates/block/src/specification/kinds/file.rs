@@ -333,6 +333,7 @@ impl FileSpecification {
             }
             Format::Luks => {
                 let disk = LuksDisk::open_in(handle, &self.path, self.keys.own(), options)?;
+                disk.notes().iter().for_each(|note| (context.note)(note));
                 on(Arc::new(disk), permissions)
             }
             Format::BlockMap(format) => {
