@@ -190,3 +190,28 @@ fn padded_text_and_windows_line_ends_are_taken() {
     assert!(disk.geometry().read_only, "there is nothing to write to");
     assert_eq!(Rig::new(disk).read(0, 1024), [0; 1024]);
 }
+
+#[test]
+fn two_parts_of_a_disk_in_the_same_bytes_are_only_read() {
+    let (_directory, path) = directory();
+    let image = path.join("image.vmdk");
+    fs::write(path.join("one"), pattern(8 * 512, 1)).unwrap();
+    fs::write(path.join("two"), pattern(8 * 512, 2)).unwrap();
+    for (parts, are_apart) in [
+        (&["RW 4 FLAT \"one\" 0", "RW 4 FLAT \"one\" 0"][..], false),
+        (&["RW 4 FLAT \"one\" 0", "RW 4 FLAT \"./one\" 3"], false),
+        (&["RW 4 FLAT \"one\" 3", "RW 2 ZERO", "RW 4 FLAT \"one\" 0"], false),
+        (&["RW 8 FLAT \"one\" 0", "RW 1 FLAT \"one\" 5"], false),
+        (&["RW 4 FLAT \"one\" 0", "RDONLY 4 FLAT \"one\" 1"], false),
+        (&["RW 4 FLAT \"one\" 4", "RW 4 FLAT \"one\" 0"], true),
+        (&["RW 4 FLAT \"one\" 0", "RW 4 FLAT \"two\" 0"], true),
+        (&["RDONLY 4 FLAT \"one\" 0", "RDONLY 4 FLAT \"one\" 0"], true),
+    ] {
+        fs::write(&image, format!("# Disk DescriptorFile\nCID=00000001\n{}\n", parts.join("\n"))).unwrap();
+        open(&image, &read_only()).unwrap();
+        match open(&image, &FileOptions::default()) {
+            Ok(_) => assert!(are_apart, "{parts:?}"),
+            Err(said) => assert!(!are_apart && said.contains("two parts of its disk in the same bytes"), "{said}"),
+        }
+    }
+}

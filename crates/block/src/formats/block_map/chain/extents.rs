@@ -10,6 +10,19 @@ use crate::{FileDisk, FileOptions, shown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Which of the files below has bytes that are in two parts of a disk, if one has.
+fn shared_bytes(storages: &[(u64, Storage, bool)]) -> Option<usize> {
+    let flat = storages.iter().filter_map(|&(length_bytes, storage, _)| match storage {
+        Storage::Flat { index, offset_bytes } => Some((index, offset_bytes, length_bytes)),
+        _ => None,
+    });
+    let mut flat: Vec<_> = flat.collect();
+    flat.sort_unstable();
+    // Each lies within its file. If any two overlap, so do two neighbours.
+    let shared = |pair: &&[_]| matches!(**pair, [(a, start, length), (b, next, _)] if a == b && next - start < length);
+    flat.windows(2).find(shared)?.first().map(|&(index, ..)| index)
+}
+
 impl Chain<'_> {
     /// Opens the files that the VMDK at `path` names.
     pub(super) fn add_extents(
@@ -33,7 +46,15 @@ impl Chain<'_> {
             };
             Ok((*length_bytes, storage, is_writable))
         });
-        storages.collect()
+        let storages = storages.collect::<Result<Vec<_>, ImageError>>()?;
+        let shared = shared_bytes(&storages).filter(|_| !self.options.read_only);
+        if let Some((name, ..)) = shared.and_then(|shared| flat.iter().find(|&&(_, index, _)| index == shared)) {
+            let (name, advice) = (shown(name), self.files.only_read());
+            let problem =
+                format!("has two parts of its disk in the same bytes of {name}, so it is only read: {advice}");
+            return Err(unusable(path, problem));
+        }
+        Ok(storages)
     }
 
     /// A range of a file that is opened once; `flat`: those that were.
