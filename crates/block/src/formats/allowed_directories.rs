@@ -9,6 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
+/// Longest name that is looked for: the system takes no longer path.
+const NAME_MAX_BYTES: usize = 4095;
+
 /// Directories whose files an image may refer to: what `--allow-dir` names. An image's author otherwise decides which
 /// of the host's files a guest reads and writes. And the keys that it and those may be opened by.
 #[derive(Debug, Default)]
@@ -84,6 +87,10 @@ impl AllowedDirectories {
     /// that lies elsewhere.
     pub(super) fn find(&self, image: &Path, name: &str) -> Result<FoundFile, ImageError> {
         let unusable = |problem: String| ImageError::Unusable { path: image.to_owned(), problem };
+        if name.len() > NAME_MAX_BYTES {
+            let (begins, bytes) = (name.chars().take(100).collect::<String>(), name.len());
+            return Err(unusable(format!("refers to a file by an impossible name of {bytes} bytes, {begins:?}…")));
+        }
         let local = LocalName::of(name).map_err(|problem| unusable(format!("refers to {name:?}: {problem}")))?;
         let name = local.path.as_str();
         if name.is_empty() || name.contains('\0') {
@@ -276,6 +283,8 @@ mod tests {
             let error = allowed.open(&path.join("images/top"), name, false).unwrap_err().to_string();
             assert!(error.contains(wanted), "{error}");
         }
+        let error = allowed.open(&path.join("images/top"), &"ä".repeat(10_000), false).unwrap_err().to_string();
+        assert!(error.contains("an impossible name of 20000 bytes") && error.len() < 1000, "{error}");
         let base = path.join("bases/base").display().to_string();
         for (name, opens) in [
             (format!("file:{base}"), true),

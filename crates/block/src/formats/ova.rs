@@ -60,9 +60,12 @@ impl Ova {
         let description = members.only_one_called(".ovf").map_err(unusable)?;
         let description = description.ok_or_else(|| unusable("is no OVA: it has no description (.ovf)".into()))?;
         let text = members.text(&file, description)?;
-        let disks = Envelope::parse(&text)
+        let mut disks = Envelope::parse(&text)
             .and_then(Envelope::disks)
             .map_err(|problem| unusable(format!("has a description that cannot be understood: {problem}")))?;
+        for name in disks.iter_mut().filter_map(|disk| disk.name.as_mut()) {
+            *name = members.meant(name).map_err(unusable)?;
+        }
         let description = description.name.clone();
         Ok(Self { file, members, description, disks })
     }

@@ -166,7 +166,7 @@ impl Parent {
                 }
             }
         }
-        let called = self.names.shown().unwrap_or("nothing");
+        let called: String = self.names.shown().unwrap_or("nothing").chars().take(200).collect();
         Err(match (another, refused) {
             (Some(another), _) => unusable(
                 path,

@@ -85,6 +85,17 @@ impl Members {
         only(self.0.iter().filter(|member| member.name == name), name)
     }
 
+    /// The name of the member that a reference means, which is a URI: `%20` is a blank, unless a member is called so.
+    /// The error goes on after the archive's path.
+    pub(super) fn meant(&self, reference: &str) -> Result<String, String> {
+        let is_there = |name: &str| self.0.iter().any(|member| member.name == name);
+        match decoded(reference).filter(|name| name != reference && is_there(name)) {
+            Some(_) if is_there(reference) => Err(format!("has two members that {reference:?} can mean")),
+            Some(name) => Ok(name),
+            None => Ok(reference.to_owned()),
+        }
+    }
+
     /// The member whose name ends so.
     pub(super) fn only_one_called(&self, ending: &str) -> Result<Option<&Member>, String> {
         let ends = |member: &&Member| member.name.to_ascii_lowercase().ends_with(ending);
@@ -108,6 +119,23 @@ fn only<'a>(mut found: impl Iterator<Item = &'a Member>, called: &str) -> Result
         (_, Some(_)) => Err(format!("has two members called {called:?}")),
         (found, None) => Ok(found),
     }
+}
+
+/// A reference with each `%` and the two digits behind it as the byte that they are (RFC 3986, section 2.1); `None`:
+/// it is none.
+fn decoded(reference: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(reference.len()), reference.as_bytes());
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        let Some((digits, behind)) = behind.split_first_chunk::<2>().filter(|_| byte == b'%') else {
+            bytes.push(Some(byte).filter(|&byte| byte != b'%')?);
+            continue;
+        };
+        let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+        bytes.push(digit(digits[0])? << 4 | digit(digits[1])?);
+        rest = behind;
+    }
+    String::from_utf8(bytes).ok()
 }
 
 impl Header {

@@ -115,6 +115,36 @@ fn disks_are_read_where_they_lie_in_any_order() {
     }
 }
 
+/// What refers to a member is a URI.
+#[test]
+fn references_are_decoded() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("vm.ova");
+    let image = VmdkImage::of(Kind::Stream, &contents()).bytes();
+    for (reference, names, wanted) in [
+        ("a%20b%c3%A4.vmdk", &["a b\u{e4}.vmdk"][..], Ok("a b\u{e4}.vmdk")),
+        ("a%20b.vmdk", &["a%20b.vmdk"], Ok("a%20b.vmdk")),
+        ("100%.vmdk", &["100%.vmdk"], Ok("100%.vmdk")),
+        ("%2e%2fa.vmdk", &["./a.vmdk"], Err("is no member of the archive")),
+        ("a%2520b.vmdk", &["a b.vmdk"], Err("is no member of the archive")),
+        ("a%+1.vmdk", &["a\u{1}.vmdk"], Err("is no member of the archive")),
+        ("a%ff.vmdk", &["a\u{ff}.vmdk"], Err("is no member of the archive")),
+        ("a%20b.vmdk", &["a b.vmdk", "a%20b.vmdk"], Err("has two members that \"a%20b.vmdk\" can mean")),
+        ("a%20b.vmdk", &["a b.vmdk", "a b.vmdk"], Err("has two members called \"a b.vmdk\"")),
+    ] {
+        let mut entries = vec![Entry::file("vm.ovf", one_disk().replace("disk.vmdk", reference))];
+        entries.extend(names.iter().map(|name| Entry::file(name, image.clone())));
+        match (open_disk(&path, &tar(&entries)), wanted) {
+            (Ok(_), Ok(name)) => {
+                let archive = Ova::open(&OpenedFile::open(&path, true).unwrap()).unwrap();
+                assert_eq!(archive.names().last(), Some(name));
+            }
+            (Err(said), Err(wanted)) => assert!(said.contains(wanted), "{reference}: {said}"),
+            (found, wanted) => panic!("{reference}: {found:?}, not {wanted:?}"),
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_is_said_in_a_sentence() {
     let directory = tempfile::tempdir().unwrap();
