@@ -53,4 +53,21 @@ fn a_file_that_has_other_bytes_is_not_converted() {
     assert!(fs::read(yard.path("there.img")).unwrap() == vec![7; 64 << 20], "what is there was written to");
     image(&yard, ["convert", "--sha256", &raw, "null:1M", "out.img"]).failed(2, &["null:1M"]);
     image(&yard, ["convert", "--sha256", &raw[1..], "a.img", "out.img"]).failed(2, &["64 hexadecimal digits"]);
+    // Of what lies elsewhere, it says nothing.
+    qemu_img(&yard, "convert -f raw -O vmdk -o subformat=monolithicFlat a.img flat.vmdk");
+    qemu_img(&yard, "create -q -f qcow2 -b a.qcow2 -F qcow2 over.qcow2");
+    qemu_img(&yard, "create -q -f qcow2 -o data_file=data.raw data.qcow2 1M");
+    qemu_img(&yard, "create -q -f qed -b a.img -F raw over.qed");
+    for (name, other) in [
+        ("flat.vmdk", "flat-flat.vmdk"),
+        ("over.qcow2", "a.qcow2"),
+        ("over.qcow2,format=qcow2", "a.qcow2"),
+        ("data.qcow2", "data.raw"),
+        ("over.qed", "a.img"),
+    ] {
+        let expected = digest(&yard, name.split(',').next().unwrap());
+        let words = ["convert", "--allow-dir", ".", "--sha256", &expected, name, "out.img"];
+        image(&yard, words).failed(1, &["has bytes of its disk in another file", other]);
+    }
+    assert!(!yard.path("out.img").exists());
 }

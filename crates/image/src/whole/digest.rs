@@ -3,7 +3,11 @@
 use super::{Told, check};
 use crate::Watch;
 use crate::error::{Context, Result, refuse};
-use blockyard_block::{Disk, DiskReader, ExtentKind, OpenedFile, shown, walk_extents};
+use blockyard_block::specification::Format;
+use blockyard_block::{
+    BlockMapFormat, BlockMapInfo, Disk, DiskReader, ExtentKind, FileFormat, OpenedFile, Qcow2Info, VmdkInfo, printable,
+    shown, walk_extents,
+};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::io;
@@ -84,6 +88,39 @@ impl ExpectedFile {
     /// The file, to be used.
     pub fn file(&self) -> &OpenedFile {
         &self.file
+    }
+
+    /// Makes sure that the disk has no bytes in other files, of which the digest says nothing. `image`: what was opened
+    /// as the disk, which may have been compressed in the file. `format`: what it is said to be; else it is what it
+    /// looks like.
+    ///
+    /// # Errors
+    /// When it refers to another file, or cannot be read.
+    pub fn is_alone(&self, image: &OpenedFile, format: Option<Format>) -> Result<()> {
+        let name = shown(self.file.path());
+        let seen = || FileFormat::of_file(image.file())??.word.parse().ok();
+        let other = match format.or_else(seen) {
+            Some(Format::Qcow2) => {
+                let info = Qcow2Info::of_opened(image)?;
+                info.data_file.or(info.backing_name)
+            }
+            Some(Format::BlockMap(BlockMapFormat::Vmdk)) => {
+                let info = VmdkInfo::of(image)?;
+                info.extents.into_iter().find_map(|extent| extent.name).or(info.parent)
+            }
+            Some(Format::BlockMap(format)) => BlockMapInfo::of(image, format)?.parent,
+            Some(Format::Raw | Format::Luks | Format::Ova) | None => None,
+        };
+        match other {
+            None => Ok(()),
+            Some(other) => {
+                let other: String = printable(&other).chars().take(100).collect();
+                refuse!(
+                    "{name} has bytes of its disk in another file, {other}, of which --sha256 says nothing: leave it \
+                     out, or convert the image to one file first"
+                )
+            }
+        }
     }
 
     /// Reads all of it.

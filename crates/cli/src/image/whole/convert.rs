@@ -111,7 +111,8 @@ pub struct ConvertArgs {
     /// With a compressed SRC: the most that may be in it.
     #[arg(long, value_name = "SIZE", default_value = "1T", value_parser = size::parse)]
     size_max: u64,
-    /// Go on only if SRC's file has these bytes, by their SHA-256 digest, before and after it was read.
+    /// Go on only if SRC's file has these bytes, by their SHA-256 digest, before and after it was read. Images that
+    /// refer to other files are refused.
     #[arg(long, value_name = "HEX")]
     sha256: Option<Digest>,
     /// Print the SHA-256 digest of the disk's contents: that of SRC as a raw file.
@@ -162,6 +163,9 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     }
     let mut opened = sources.iter().map(|from| Ok(open_disk(from, &access)?)).collect::<Result<Vec<_>>>()?;
     args.check_salvage(&sources, &opened)?;
+    if let (Some(expected), [source], [OpenDisk { file: Some(image), .. }]) = (&expected, &sources[..], &opened[..]) {
+        expected.is_alone(image, source.format().filter(|_| source.says_format()))?;
+    }
     let bitmaps = args.copied_bitmaps(&sources, &to, &opened)?;
     let source = match opened.pop() {
         Some(only) if opened.is_empty() => only.into(),
