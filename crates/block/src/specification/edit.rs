@@ -114,8 +114,9 @@ impl DiskSpecification {
         Ok(self)
     }
 
-    /// The same disk as it was when a snapshot was made of it, inside of its image: the one with this
-    /// id, or else this name; with `snapshot.id=` or `snapshot.name=` before it, with that alone.
+    /// The same disk as it was when a snapshot was made of it, inside of its image: the one with this id, or else this
+    /// name; with `snapshot.id=` or `snapshot.name=` before it, with that alone, and with both where a comma is
+    /// between.
     ///
     /// # Errors
     /// When it says one already, or is in no file.

@@ -116,12 +116,47 @@ fn a_snapshot_is_measured_as_by_qemu_img() {
     write("write 0 5M");
     qemu_img(&yard, "snapshot -c one a.qcow2");
     write("write 20M 10M");
-    for snapshot in ["one", "snapshot.name=one", "snapshot.id=1"] {
+    for snapshot in ["one", "snapshot.name=one", "snapshot.id=1", "snapshot.id=1,snapshot.name=one"] {
         let words = ["measure", "--json", "-O", "qcow2", "-l", snapshot, "a.qcow2"];
         let ours = image(&yard, words).succeeded().json();
         let theirs = qemu_img(&yard, &format!("measure --output=json -O qcow2 -l {snapshot} -f qcow2 a.qcow2")).json();
         assert_eq!(ours["required"], theirs["required"], "{snapshot}");
     }
+    image(&yard, ["measure", "-l", "snapshot.name=one,snapshot.id=1", "a.qcow2"]).succeeded();
+    for snapshot in ["snapshot.id=2,snapshot.name=one", "snapshot.name=one,snapshot.id=2", "snapshot.id=one"] {
+        image(&yard, ["measure", "-l", snapshot, "a.qcow2"]).failed(1, &[snapshot]);
+    }
+}
+
+#[test]
+fn what_is_for_programs_is_asked_for_as_of_qemu_img() {
+    let yard = Yard::new();
+    yard.random("disk.img", MIB, 9);
+    qemu_img(&yard, "convert -f raw -O qcow2 disk.img disk.qcow2");
+    for command in ["info", "check", "map", "measure"] {
+        let answer = |format: &str| image(&yard, [command, format, "disk.qcow2"]).succeeded();
+        assert_eq!(answer("--output=json").stdout, answer("--json").stdout);
+        assert_eq!(answer("--output=human").stdout, image(&yard, [command, "disk.qcow2"]).succeeded().stdout);
+        // Whatever qemu-img says, ours says, too.
+        let [ours, theirs] = [
+            answer("--output=json").json(),
+            qemu_img(&yard, &format!("{command} --output=json -f qcow2 disk.qcow2")).json(),
+        ];
+        let pairs = match (&ours, &theirs) {
+            (serde_json::Value::Array(ours), serde_json::Value::Array(theirs)) => {
+                assert_eq!(ours.len(), theirs.len(), "{ours:?}");
+                ours.iter().zip(theirs).collect()
+            }
+            alone => vec![alone],
+        };
+        for (ours, theirs) in pairs {
+            for (key, value) in theirs.as_object().unwrap() {
+                assert_eq!(&ours[key], value, "{command}: {key}");
+            }
+        }
+    }
+    image(&yard, ["info", "--output=json", "--json", "disk.qcow2"]).failed(2, &["--json"]);
+    image(&yard, ["info", "--output=xml", "disk.qcow2"]).failed(2, &["human, json"]);
 }
 
 /// How long it takes at least, by the rate; nothing is said of how much longer.

@@ -135,13 +135,22 @@ pub(super) fn whole_header(image: &OpenedFile) -> Result<Header, ImageError> {
     Err(ImageError::Unusable { path: image.path().to_owned(), problem })
 }
 
-/// The one that `convert -l` means, as QEMU has it: `snapshot.id=ID`, `snapshot.name=NAME`, an id or else a name.
+/// The one that `convert -l` means, as QEMU has it: `snapshot.id=ID`, `snapshot.name=NAME` or both, an id or else a
+/// name.
 pub(super) fn found_of<'f>(found: &'f [FoundSnapshot], which: &str) -> Option<&'f FoundSnapshot> {
-    match (which.strip_prefix("snapshot.id="), which.strip_prefix("snapshot.name=")) {
-        (Some(id), _) => with_id(found, id),
-        (_, Some(name)) => with_name(found, name),
-        _ => either(found, which),
-    }
+    let (id, name) = match (which.strip_prefix("snapshot.id="), which.strip_prefix("snapshot.name=")) {
+        (Some(id), _) => match id.split_once(",snapshot.name=") {
+            Some((id, name)) => (Some(id), Some(name)),
+            None => (Some(id), None),
+        },
+        (_, Some(name)) => match name.split_once(",snapshot.id=") {
+            Some((name, id)) => (Some(id), Some(name)),
+            None => (None, Some(name)),
+        },
+        _ => return either(found, which),
+    };
+    let is_it = |of: &Qcow2Snapshot| id.is_none_or(|id| of.id == id) && name.is_none_or(|name| of.name == name);
+    found.iter().find(|found| is_it(&found.described))
 }
 
 /// The one with that id, or else that name.

@@ -1,6 +1,6 @@
 //! `blockyard image check`: whether an image's tables are in order.
 
-use super::qemu_flags::{CachedFlags, NameFlags};
+use super::qemu_flags::{CachedFlags, NameFlags, OutputFlags};
 use super::shut_in::shut_in;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
@@ -46,9 +46,8 @@ pub struct CheckArgs {
     /// Look at an image that somebody writes to: what is found may come of that.
     #[arg(short = 'U', long, conflicts_with = "repair")]
     force_share: bool,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputFlags,
     /// Say nothing: the exit status says it.
     #[arg(short, long)]
     quiet: bool,
@@ -108,7 +107,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
 
 fn raw(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<()> {
     let length_bytes = length_bytes(args, named, file)?;
-    if args.json {
+    if args.output.is_json() {
         // There is nothing that an object could say.
         terminal::say(&format!("{}: {NO_CHECKS}", shown(file.path())));
     } else if !args.quiet {
@@ -142,7 +141,7 @@ fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, for
     let disk = BlockMapDisk::open_in(handle, file.path(), format, &options, &allowed)?;
     shut_in(&[named], Vec::new(), 1)?;
     let mut lines = Lines::of(args);
-    if format == BlockMapFormat::Vmdk && !args.quiet && !args.json {
+    if format == BlockMapFormat::Vmdk && !args.quiet && !args.output.is_json() {
         let length = size::human(disk.geometry().capacity_bytes);
         print(&format!("{}: {length} in files that are there and long enough", shown(file.path())))?;
     }
@@ -303,7 +302,7 @@ fn is_zero(number: &u64) -> bool {
 
 impl Said<'_> {
     fn tell(&self, args: &CheckArgs) -> Result<()> {
-        if args.json {
+        if args.output.is_json() {
             print(&terminal::json_pretty(&self.json()).context("cannot say it in JSON")?)?;
         } else if !args.quiet {
             print(self.text().trim_end())?;

@@ -62,7 +62,8 @@ pub struct ConvertArgs {
     /// Format of the backing file.
     #[arg(short = 'F', value_name = "FORMAT", value_parser = named_image::formats())]
     backing_format: Option<Format>,
-    /// Convert a snapshot that SRC has inside: its name, its id, snapshot.name=NAME or snapshot.id=ID.
+    /// Convert a snapshot that SRC has inside: its name, its id, snapshot.name=NAME, snapshot.id=ID or
+    /// both with a comma between.
     #[arg(short = 'l', value_name = "SNAPSHOT")]
     snapshot: Option<String>,
     /// Copy the bitmaps of what was written that SRC, a qcow2 image, has inside, into a new qcow2 image.

@@ -3,7 +3,7 @@
 use super::block_map_report::BlockMapReport;
 use super::luks_report::LuksReport;
 use super::qcow2_report::Qcow2Report;
-use super::qemu_flags::ReadFlags;
+use super::qemu_flags::{OutputFlags, ReadFlags};
 use super::shut_in::shut_in;
 use super::vmdk_report::VmdkReport;
 use anyhow::{Result, bail};
@@ -40,9 +40,8 @@ pub struct InfoArgs {
     /// nothing else, and is not encrypted. Exit status 1 if not.
     #[arg(long)]
     safety: bool,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputFlags,
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -73,7 +72,7 @@ pub fn run(args: &InfoArgs) -> Result<()> {
     let is_safe = dangers.is_empty();
     let safety = args.safety.then(|| Safety::of(dangers));
     let report = Report { safety, ..Report::new(&named, info) };
-    print(&if args.json { terminal::json_pretty(&report)? } else { report.render() })?;
+    print(&if args.output.is_json() { terminal::json_pretty(&report)? } else { report.render() })?;
     if is_safe { Ok(()) } else { Err(Verdict(1).into()) }
 }
 

@@ -1,6 +1,6 @@
 //! `blockyard image map`: where a disk's bytes lie.
 
-use super::qemu_flags::ReadFlags;
+use super::qemu_flags::{OutputFlags, ReadFlags};
 use super::shut_in::shut_in;
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{Format, Kind};
@@ -30,9 +30,8 @@ pub struct MapArgs {
     /// How far to go [default: to the end].
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_length: Option<u64>,
-    /// Print a JSON array on stdout.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputFlags,
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -66,7 +65,7 @@ pub fn run(args: &MapArgs) -> Result<()> {
     shut_in(&[&named], Vec::new(), 1)?;
     let end = args.start_offset.saturating_add(args.max_length.unwrap_or(u64::MAX));
     let mut output = BufWriter::new(io::stdout().lock());
-    let mut printer = Printer { output: &mut output, files: map.files(), is_json: args.json, is_first: true };
+    let mut printer = Printer { output: &mut output, files: map.files(), is_json: args.output.is_json(), is_first: true };
     printer.begin().map_err(OutputError)?;
     for entry in map.entries(args.start_offset..end) {
         printer.entry(&entry.with_context(|| format!("cannot read the map of {named}"))?)?;

@@ -1,7 +1,7 @@
 //! `blockyard image measure`: how large a file a new image would be.
 
 use super::image_options::ImageOptions;
-use super::qemu_flags::ReadFlags;
+use super::qemu_flags::{OutputFlags, ReadFlags};
 use super::shut_in::shut_in;
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
@@ -40,13 +40,13 @@ pub struct MeasureArgs {
     /// Options of the new image.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
-    /// Print one JSON object on stdout.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputFlags,
     /// Directory whose files an image may refer to; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
-    /// Measure a snapshot that IMAGE has inside: its name, its id, snapshot.name=NAME or snapshot.id=ID.
+    /// Measure a snapshot that IMAGE has inside: its name, its id, snapshot.name=NAME, snapshot.id=ID or
+    /// both with a comma between.
     #[arg(short = 'l', value_name = "SNAPSHOT", conflicts_with = "size")]
     snapshot: Option<String>,
     #[command(flatten)]
@@ -112,7 +112,7 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
         None => (measuring.run(Contents::Empty(args.size.unwrap_or(0)))?, None),
     };
     let Measured { required_bytes: required, full_bytes: fully_allocated } = measured;
-    if args.json {
+    if args.output.is_json() {
         return print(&terminal::json_pretty(&Json { required, fully_allocated, bitmaps })?);
     }
     let bitmaps = bitmaps.map_or_else(String::new, |bitmaps| format!("\nbitmaps size: {bitmaps}"));

@@ -80,6 +80,31 @@ impl SourceCache {
     }
 }
 
+// Of a command whose answer is for people, or for programs.
+#[derive(Args)]
+pub struct OutputFlags {
+    /// Print JSON on stdout.
+    #[arg(long)]
+    json: bool,
+    /// --json as qemu-img has it: human, or json.
+    #[arg(long, value_name = "FORMAT", value_enum, conflicts_with = "json", hide = true)]
+    output: Option<OutputFormat>,
+}
+
+impl OutputFlags {
+    /// It is for programs.
+    pub fn is_json(&self) -> bool {
+        self.json || self.output == Some(OutputFormat::Json)
+    }
+}
+
+/// qemu-img's formats of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OutputFormat {
+    Human,
+    Json,
+}
+
 // How images are named.
 #[derive(Args)]
 pub struct NameFlags {
