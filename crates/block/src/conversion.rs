@@ -5,6 +5,7 @@
 //! copied but what is compressed. How a piece is written is its target's to say (`target`): there is one for disks, and
 //! one each for new qcow2 images, those of other hypervisors, and compressed VMDKs.
 
+mod behind;
 mod block_map_target;
 mod compressed;
 mod disk_target;

@@ -35,7 +35,12 @@ impl MemoryMap {
     /// Whether two segments hold the same; `None` when one lies outside, or is not made of whole, aligned words of 8
     /// bytes.
     pub fn is_equal(&self, left: Segment, right: Segment) -> Option<bool> {
-        let (left, right) = (self.segment_words(left)?, self.segment_words(right)?);
+        self.is_equal_in(left, self, right)
+    }
+
+    /// The same of a segment here and one of `other`.
+    pub(crate) fn is_equal_in(&self, left: Segment, other: &Self, right: Segment) -> Option<bool> {
+        let (left, right) = (self.segment_words(left)?, other.segment_words(right)?);
         let differ = |(left, right): (&[AtomicU64], &[AtomicU64])| {
             let differ =
                 |(left, right): (&AtomicU64, &AtomicU64)| left.load(Ordering::Relaxed) ^ right.load(Ordering::Relaxed);

@@ -1,10 +1,11 @@
 //! A new qcow2 image as what a conversion writes.
 
+use super::behind::Behind;
 use super::compressed::Compressor;
 use super::output::{Output, Run};
 use super::target::{ConversionTarget, PieceWriter};
 use super::{Outcome, ZERO_RUN_BYTES_MIN};
-use crate::{MemoryMap, Operation, Qcow2Writer, Queue, Request, Segment};
+use crate::{Disk, MemoryMap, Operation, Qcow2Writer, Queue, Request, Segment};
 use std::io;
 use std::ops::Range;
 
@@ -15,6 +16,8 @@ pub struct Qcow2Target<'a> {
     pub writer: &'a Qcow2Writer,
     /// Compress each cluster that becomes smaller by it.
     pub compress: bool,
+    /// The disk of its backing file, if it has one: only what differs from that is written.
+    pub behind: Option<&'a dyn Disk>,
 }
 
 impl ConversionTarget for Qcow2Target<'_> {
@@ -38,8 +41,9 @@ impl ConversionTarget for Qcow2Target<'_> {
 
     fn writer(&self) -> io::Result<Box<dyn PieceWriter + '_>> {
         let compressor = self.compress.then(|| Compressor::new(self.writer)).transpose()?;
+        let behind = self.behind.map(|disk| Behind::new(disk, self.writer)).transpose()?;
         let (runs, clusters, segments) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Box::new(ClusterWriter { image: self.writer, compressor, runs, clusters, segments }))
+        Ok(Box::new(ClusterWriter { image: self.writer, compressor, behind, runs, clusters, segments }))
     }
 
     fn settle(&self, piece: Range<u64>) -> io::Result<()> {
@@ -50,6 +54,7 @@ impl ConversionTarget for Qcow2Target<'_> {
 struct ClusterWriter<'a> {
     image: &'a Qcow2Writer,
     compressor: Option<Compressor>,
+    behind: Option<Behind<'a>>,
     /// Of a piece. Kept for their storage.
     runs: Vec<Run>,
     /// Of the disk: where each begins that has data, and which of its parts have.
@@ -79,8 +84,11 @@ impl ClusterWriter<'_> {
 }
 
 impl PieceWriter for ClusterWriter<'_> {
-    /// Zeros have no clusters.
-    fn write_zeros(&mut self, _output: &mut Output<'_>, range: Range<u64>) -> Outcome {
+    /// Zeros have no clusters, but where something else would show through.
+    fn write_zeros(&mut self, output: &mut Output<'_>, range: Range<u64>) -> Outcome {
+        if let Some(behind) = &mut self.behind {
+            behind.hide(self.image, output, range.clone())?;
+        }
         Ok(self.image.settle(range)?)
     }
 
@@ -93,6 +101,9 @@ impl PieceWriter for ClusterWriter<'_> {
             output.zero(slot, length..whole);
         }
         output.find_runs(slot, whole, &mut self.runs);
+        if let Some(behind) = &mut self.behind {
+            behind.leave_differences(self.image, output, slot, piece, &mut self.runs)?;
+        }
         self.runs.retain(|&(_, _, has_data)| has_data);
         if let Some(compressor) = &mut self.compressor {
             let memory_offset = output.offset_bytes(slot);

@@ -97,7 +97,10 @@ enum Writer {
         behind: Arc<dyn Disk>,
     },
     /// By a writer of its own.
-    Qcow2(Box<Qcow2Writer>),
+    Qcow2 {
+        writer: Box<Qcow2Writer>,
+        behind: Option<Arc<dyn Disk>>,
+    },
     BlockMap(Box<BlockMapWriter>),
     VmdkStream(Box<VmdkStreamWriter>),
 }
@@ -185,8 +188,9 @@ impl Target {
                 let target = DiskTarget { disk: &**disk, is_zero: *is_zero, unmap: *unmap };
                 conversion::Conversion::to_disk(source, target, options)
             }
-            Kind::New { writer: Writer::Qcow2(writer), .. } => {
-                conversion::Conversion::to_qcow2(source, Qcow2Target { writer, compress }, options)
+            Kind::New { writer: Writer::Qcow2 { writer, behind }, .. } => {
+                let target = Qcow2Target { writer, compress, behind: behind.as_deref() };
+                conversion::Conversion::to_qcow2(source, target, options)
             }
             Kind::New { writer: Writer::BlockMap(writer), .. } => {
                 conversion::Conversion::to_block_map(source, writer, options)
@@ -239,16 +243,18 @@ impl Writer {
         if image.backing.is_some() != behind.is_some() {
             refuse!("{}: a backing file and its disk come together", shown(&image.path));
         }
+        let is_in_one_go = image.preallocation == Preallocation::Off && image.data_file.is_none();
+        let is_in_one_go = is_in_one_go && (behind.is_none() || image.features.can_hide_clusters());
+        if image.format == Format::Qcow2 && is_in_one_go {
+            let file = ReplacementFile::create_like(&image.path, image.permissions)?;
+            let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
+            let writer = Qcow2Writer::new(handle, &image.qcow2_options())?;
+            return Ok((file, Self::Qcow2 { writer: Box::new(writer), behind }));
+        }
         if let Some(behind) = behind {
             let file = image.make(watch)?;
             let disk = image.open_qcow2(&file, allow_dirs)?;
             return Ok((file, Self::Overlay { disk, behind }));
-        }
-        if image.format == Format::Qcow2 && image.preallocation == Preallocation::Off && image.data_file.is_none() {
-            let file = ReplacementFile::create_like(&image.path, image.permissions)?;
-            let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
-            let writer = Qcow2Writer::new(handle, &image.qcow2_options())?;
-            return Ok((file, Self::Qcow2(Box::new(writer))));
         }
         if image.is_vmdk_stream() {
             let file = ReplacementFile::create_like(&image.path, image.permissions)?;
@@ -289,7 +295,7 @@ impl Writer {
             }
             // Differences are flushed where they are written.
             Self::Overlay { disk, .. } => drop(disk),
-            Self::Qcow2(mut writer) => {
+            Self::Qcow2 { mut writer, .. } => {
                 let ended = end.map_or(Ok(()), |end| writer.end_at(end));
                 ended.and_then(|()| writer.finish()).with_context(|| not_complete(&file))?;
             }

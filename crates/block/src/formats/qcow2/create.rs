@@ -61,6 +61,11 @@ impl Default for Qcow2Features {
 }
 
 impl Qcow2Features {
+    /// Whether clusters are data as a whole, or nothing, or zeros over what is behind the image.
+    pub fn can_hide_clusters(&self) -> bool {
+        self.version >= 3 && !self.has_extended_l2
+    }
+
     fn check(self, cluster_bytes: u32) -> Result<(), String> {
         let is_new = self.refcount_order != 4 || self.has_lazy_refcounts || self.has_extended_l2 || self.is_zstd;
         if !(2..=3).contains(&self.version) || self.refcount_order > 6 {

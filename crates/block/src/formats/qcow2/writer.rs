@@ -80,8 +80,9 @@ impl Qcow2Writer {
     /// # Errors
     /// When the options are impossible, or the file is.
     pub fn new(file: File, options: &Qcow2CreateOptions) -> Result<Self, ImageError> {
-        if options.backing.is_some() || options.data_file.is_some() {
-            let problem = "an image is not written in one go over a backing file, nor with a data file";
+        if options.data_file.is_some() || options.backing.is_some() && !options.features.can_hide_clusters() {
+            let problem = "an image is not written in one go with a data file, nor over a backing file if it is of \
+                           version 2 or has extended L2 entries";
             return Err(ImageError::Invalid(problem.into()));
         }
         Self::of(file, options, Some(0))
@@ -201,6 +202,13 @@ impl Qcow2Writer {
             self.enter(&mut layout, offset, self.clusters.words(Mapping { place, data, zeros }));
         }
         start
+    }
+
+    /// Says that the clusters of the disk that begin at these offsets read as zeros, whatever is behind the image.
+    pub(crate) fn hide(&self, clusters: Vec<u64>) {
+        let zeros = self.clusters.words(Mapping { place: None, data: 0, zeros: self.clusters.all_parts() });
+        let mut layout = self.layout();
+        clusters.into_iter().for_each(|offset| self.enter(&mut layout, offset, zeros));
     }
 
     /// Takes room for compressed clusters of the disk, each (its offset on the disk, its compressed length): one after

@@ -101,7 +101,9 @@ fn sample(cluster_bytes: u32, features: Qcow2Features, encryption: Option<NewLuk
     let create = Qcow2CreateOptions { cluster_bytes, features, encryption, ..Qcow2CreateOptions::new(DISK_BYTES) };
     let writer = Qcow2Writer::new(file, &create).unwrap();
     let conversion = ConversionOptions { threads: 1, depth: 1, zero_run_bytes: Some(4096) };
-    Conversion::to_qcow2(&source, Qcow2Target { writer: &writer, compress }, conversion).run(|_| true).unwrap();
+    Conversion::to_qcow2(&source, Qcow2Target { writer: &writer, compress, behind: None }, conversion)
+        .run(|_| true)
+        .unwrap();
     writer.finish().unwrap();
     for snapshot in ["one", "another"] {
         Qcow2Disk::make_snapshot(&open_to_change(&path), snapshot, &allowed(key.as_ref())).unwrap();

@@ -62,7 +62,7 @@ fn zeros_of_a_cluster_are_left_out_as_by_qemu() {
         let writer = Qcow2Writer::new(file, &create).unwrap();
         let source = FileDisk::open(&raw, &options(true)).unwrap();
         let conversion = ConversionOptions { threads: 2, depth: 1, zero_run_bytes: Some(4096) };
-        let target = Qcow2Target { writer: &writer, compress: false };
+        let target = Qcow2Target { writer: &writer, compress: false, behind: None };
         Conversion::to_qcow2(&source, target, conversion).run(|_| true).unwrap();
         writer.finish().unwrap();
 

@@ -179,7 +179,8 @@ impl Ours {
             let file = File::options().read(true).write(true).create(true).truncate(true).open(&to)?;
             let writer = Qcow2Writer::new(file, &create_options(making, source.geometry().capacity_bytes))?;
             let options = ConversionOptions { threads: 1, depth: 1, zero_run_bytes: Some(4096) };
-            Conversion::to_qcow2(&source, Qcow2Target { writer: &writer, compress }, options).run(|_| true)?;
+            Conversion::to_qcow2(&source, Qcow2Target { writer: &writer, compress, behind: None }, options)
+                .run(|_| true)?;
             writer.finish()?;
         }
         Ok(std::fs::rename(to, &self.image)?)
