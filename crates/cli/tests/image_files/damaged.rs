@@ -149,3 +149,25 @@ fn holes_of_a_file_below_its_clusters_are_zeros_as_for_qemu_img() {
     let ours = fs::read(yard.path("ours.img")).unwrap();
     assert!(ours.chunks(65536).all(|cluster| cluster.iter().any(|byte| *byte != 0)));
 }
+
+/// An entry that leads out of the file, and says that it has its cluster alone, is wrong twice.
+#[test]
+fn marks_of_what_lies_behind_the_file_count_as_with_qemu_img() {
+    let yard = Yard::new();
+    let (bytes, l2) = good(&yard);
+    let l1 = number(&bytes, 40);
+    for (table, place) in [(l2, 1 << 30), (l2, 1 << 50), (l1, 1 << 30)] {
+        for mark in [0, 1 << 63] {
+            let mut bytes = bytes.clone();
+            put(&mut bytes, table, place | mark);
+            fs::write(yard.path("bad.qcow2"), bytes).unwrap();
+            let ours = image(&yard, ["check", "--json", "bad.qcow2"]).json();
+            let mut theirs = Command::new("qemu-img");
+            theirs.current_dir(yard.path("")).stdout(std::process::Stdio::piped());
+            let theirs = run(theirs.args(["check", "--output=json", "bad.qcow2"])).json();
+            for what in ["corruptions", "leaks"] {
+                assert_eq!(ours[what], theirs[what], "{table:#x} {place:#x} {mark:#x}: {what}");
+            }
+        }
+    }
+}
