@@ -26,6 +26,8 @@ mod kills;
 mod local_names;
 #[path = "image_files/names.rs"]
 mod names;
+#[path = "image_files/options.rs"]
+mod options;
 #[path = "image_files/other_formats.rs"]
 mod other_formats;
 #[path = "image_files/ova.rs"]
@@ -683,7 +685,6 @@ fn a_disk_is_converted_to_what_differs_from_another() {
     }
     for (options, code) in [
         (&["-B", "base.img"][..], 2),
-        (&["-c", "-B", "base.img", "-F", "raw"], 2),
         (&["-B", "absent", "-F", "raw"], 1),
         (&["-B", "base.img", "-F", "raw", "-O", "raw"], 2),
     ] {

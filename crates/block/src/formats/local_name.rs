@@ -19,9 +19,21 @@ impl LocalName {
     /// # Errors
     /// When it names no plain file; the sentence goes on after that somebody refers to it.
     pub fn of(name: &str) -> Result<Self, String> {
+        let local = Self::here(name)?;
+        match protocol(name) {
+            Some(_) => Ok(Self { path: absolute(&local.path)?, ..local }),
+            None => Ok(local),
+        }
+    }
+
+    /// The same of a name on the command line, where it is known in which directory it starts.
+    ///
+    /// # Errors
+    /// As [`LocalName::of`].
+    pub fn here(name: &str) -> Result<Self, String> {
         match protocol(name) {
             None => Ok(Self { path: name.to_owned(), format: None }),
-            Some("file") => Ok(Self { path: absolute(name.trim_start_matches("file:"))?, format: None }),
+            Some("file") => Ok(Self { path: name.trim_start_matches("file:").to_owned(), format: None }),
             Some("json") => of_json(name.trim_start_matches("json:")),
             Some(protocol) => {
                 Err(format!("of what has a protocol (`{protocol}:`), only file: and json: are supported"))
@@ -49,7 +61,7 @@ fn of_json(text: &str) -> Result<LocalName, String> {
         return Err(format!("the driver {driver:?} is none of plain files: {known}"));
     }
     let path = said.path.ok_or_else(|| format!("it names no file: {known}"))?;
-    Ok(LocalName { path: absolute(path)?, format: said.format.map(str::to_owned) })
+    Ok(LocalName { path: path.to_owned(), format: said.format.map(str::to_owned) })
 }
 
 /// What is said, each once: by objects in objects, or by their keys with dots between.
@@ -125,6 +137,8 @@ mod tests {
             let refused = LocalName::of(name).unwrap_err();
             assert!(refused.contains(wanted), "{name}: {refused}");
         }
+        let relative = LocalName { path: "a".to_owned(), format: Some("qcow2".to_owned()) };
+        assert_eq!(LocalName::here(r#"json:{"driver":"qcow2","file.filename":"a"}"#), Ok(relative));
         let deep = format!("json:{}", "{\"file\":".repeat(200));
         assert!(LocalName::of(&deep).is_err());
     }

@@ -18,6 +18,7 @@ mod luks_report;
 mod map;
 mod measure;
 mod new_partitions;
+mod option_table;
 mod qcow2_report;
 mod qemu_flags;
 mod rebase;

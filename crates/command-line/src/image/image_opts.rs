@@ -1,13 +1,31 @@
-//! Images as qemu-img's `--image-opts` names them: `driver=qcow2,file.filename=disk.img`.
+//! Images as qemu-img's `--image-opts` names them: `driver=qcow2,file.filename=disk.img`, and as JSON: `json:{…}`.
 
 use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
+use blockyard_block::LocalName;
 use blockyard_block::specification::DiskSpecification;
 
 /// The disk that `text` names, if it names one so: as a disk specification, no such text means anything.
 pub(super) fn named(text: &str) -> Option<Result<DiskSpecification>> {
+    if text.starts_with("json:") {
+        return Some(parse_json(text));
+    }
     let is_one = text.starts_with("driver=") || text.starts_with("file.driver=") || text.starts_with("file.filename=");
     is_one.then(|| parse(text))
+}
+
+fn parse_json(text: &str) -> Result<DiskSpecification> {
+    let LocalName { path, format } =
+        LocalName::here(text).map_err(|problem| UsageError(format!("{text}: {problem}")))?;
+    of_file(path, format)
+}
+
+fn of_file(path: String, format: Option<String>) -> Result<DiskSpecification> {
+    let named = DiskSpecification::of_file(path);
+    match format {
+        Some(format) => Ok(named.with_format_named(&format).map_err(UsageLines::from)?),
+        None => Ok(named),
+    }
 }
 
 fn parse(text: &str) -> Result<DiskSpecification> {
@@ -39,11 +57,7 @@ fn parse(text: &str) -> Result<DiskSpecification> {
         }
     }
     let Some(path) = path else { bail!(UsageError(format!("{text} names no file: add file.filename=PATH"))) };
-    let named = DiskSpecification::of_file(path);
-    let named = match format {
-        Some(format) => named.with_format_named(&format).map_err(UsageLines::from)?,
-        None => named,
-    };
+    let named = of_file(path, format)?;
     let named = if read_only { named.read_only() } else { named };
     Ok(if unlocked { named.unlocked() } else { named })
 }
@@ -73,6 +87,8 @@ mod tests {
             ("driver=raw,file.driver=file,file.filename=a,,b", "a,,b,format=raw"),
             ("file.filename=a.qcow2,read-only=on", "a.qcow2,ro"),
             ("driver=vpc,file.filename=/x/a=b", "/x/a=b,format=vpc"),
+            (r#"json:{"driver":"qcow2","file":{"driver":"file","filename":"a,b"}}"#, "a,,b,format=qcow2"),
+            (r#"json:{"file.filename":"/x/a.qcow2"}"#, "/x/a.qcow2"),
         ] {
             assert_eq!(named(text).unwrap().unwrap().to_string(), wanted);
         }
@@ -90,6 +106,9 @@ mod tests {
             ("driver=raw,file.filename=a,file.filename=b", "twice"),
             ("driver=luks,key-secret=s,file.filename=a", "key-file=KEY"),
             ("driver=no,file.filename=a", "no"),
+            (r#"json:{"driver":"nbd","host":"h"}"#, "\"host\""),
+            (r#"json:{"driver":"no","file.filename":"a"}"#, "no"),
+            ("json:", "no JSON object"),
             ("driver=raw,file.filename=a,offset=1", "and not offset=1"),
         ] {
             let refused = named(text).unwrap().unwrap_err();

@@ -147,7 +147,10 @@ pub fn parse_file(text: &str, format: Option<Format>) -> Result<ImageFile> {
 pub fn parse_based(text: &str, format: Option<Format>) -> Result<ImageFile> {
     let file = parse_file(text, format)?;
     if file.format != Format::Qcow2 {
-        bail!(UsageError(format!("{text}: only qcow2 images have backing files")));
+        bail!(UsageError(format!(
+            "{text}: only qcow2 images are committed and rebased: `blockyard image convert` makes one image of another \
+             hypervisor's difference and what is behind it"
+        )));
     }
     Ok(file)
 }

@@ -25,6 +25,8 @@ pub struct Measuring {
     pub features: Qcow2Features,
     /// What is allocated from the start.
     pub preallocation: Preallocation,
+    /// A qcow2 image has a header of encryption.
+    pub is_encrypted: bool,
 }
 
 /// Sizes of a file.
@@ -34,6 +36,14 @@ pub struct Measured {
     pub required_bytes: u64,
     /// With everything written.
     pub full_bytes: u64,
+}
+
+impl Measured {
+    /// The same with so many bytes more.
+    fn with(self, bytes: u64) -> Self {
+        let more = |size: u64| size.saturating_add(bytes);
+        Self { required_bytes: more(self.required_bytes), full_bytes: more(self.full_bytes) }
+    }
 }
 
 /// What the new image is to hold.
@@ -84,7 +94,8 @@ impl Measuring {
                 image.check()?;
                 let cluster_bytes = u64::from(image.cluster_bytes);
                 let data_bytes = self.data_bytes(contents, size_bytes, cluster_bytes)?;
-                qcow2(size_bytes, data_bytes, cluster_bytes, self.features)
+                let header_bytes = if self.is_encrypted { LuksOptions::HEADER_BYTES } else { 0 };
+                qcow2(size_bytes, data_bytes, cluster_bytes, self.features).map(|bytes| bytes.with(header_bytes))
             }
             Format::BlockMap(format) if self.format.is_made() => {
                 let Self { cluster_bytes: block_bytes, is_fixed, vmdk, preallocation, .. } = *self;
@@ -99,8 +110,8 @@ impl Measuring {
                 Some(Measured { required_bytes: file_bytes(data_bytes)?, full_bytes: file_bytes(size_bytes)? })
             }
             Format::Luks => {
-                let bytes = size_bytes.saturating_add(LuksOptions::HEADER_BYTES);
-                Some(Measured { required_bytes: bytes, full_bytes: bytes })
+                let bytes = Measured { required_bytes: size_bytes, full_bytes: size_bytes };
+                Some(bytes.with(LuksOptions::HEADER_BYTES))
             }
             Format::BlockMap(_) | Format::Ova => return Err(not_made(self.format)),
         };
@@ -111,9 +122,15 @@ impl Measuring {
     }
 
     fn data_bytes(&self, contents: Contents<'_>, size_bytes: u64, cluster_bytes: u64) -> Result<u64> {
-        match (self.preallocation, contents) {
-            (Preallocation::Off, Contents::Of(disk)) => data_bytes(disk, cluster_bytes),
-            (Preallocation::Off, Contents::Empty(_)) => Ok(0),
+        // Of a qcow2 image, what only has its place is holes of the file.
+        let is_hole = match self.preallocation {
+            Preallocation::Off => true,
+            Preallocation::Metadata => self.format == Format::Qcow2,
+            Preallocation::Falloc | Preallocation::Full => false,
+        };
+        match contents {
+            Contents::Of(disk) if is_hole => data_bytes(disk, cluster_bytes),
+            Contents::Empty(_) if is_hole => Ok(0),
             _ => Ok(size_bytes.next_multiple_of(cluster_bytes)),
         }
     }

@@ -59,6 +59,9 @@ impl<'a> Resize<'a> {
         preallocation: Preallocation,
     ) -> Result<Self> {
         let name = shown(file.path());
+        if matches!(format, Format::BlockMap(_) | Format::Ova) {
+            return Err(not_resized(file, format));
+        }
         let Some(new_bytes) = size.of(old_bytes) else {
             return Err(Error::usage(format!("{name} has {old_bytes} bytes: such a change is not possible")));
         };
@@ -105,16 +108,7 @@ impl<'a> Resize<'a> {
                 let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys.clone());
                 Ok(Qcow2Disk::resize(file, sizes.end, preallocation, &allowed)?)
             }
-            Format::BlockMap(BlockMapFormat::Vmdk) => {
-                refuse!(
-                    "{}: only raw and qcow2 images and LUKS volumes are resized, and this is {}",
-                    shown(file.path()),
-                    format.name()
-                )
-            }
-            Format::BlockMap(_) | Format::Ova => {
-                refuse!("{}: {} images are only read", shown(file.path()), format.name())
-            }
+            Format::BlockMap(_) | Format::Ova => Err(not_resized(file, format)),
         }
     }
 
@@ -146,6 +140,16 @@ impl<'a> Resize<'a> {
             })
             .with_context(failed)
     }
+}
+
+fn not_resized(file: &OpenedFile, format: Format) -> Error {
+    let name = shown(file.path());
+    Error::refused(match format {
+        Format::BlockMap(BlockMapFormat::Vmdk) => {
+            format!("{name}: only raw and qcow2 images and LUKS volumes are resized, and this is {}", format.name())
+        }
+        _ => format!("{name}: {} images are only read", format.name()),
+    })
 }
 
 #[cfg(test)]

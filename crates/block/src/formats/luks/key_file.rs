@@ -125,9 +125,14 @@ fn judge(file: &File, path: &Path) -> Result<(), KeyFileError> {
     }
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 != 0 {
-        let word = crate::shell_word(&path.to_string_lossy());
+        // A descriptor's name is another command's descriptor there.
+        let is_descriptor = ["/dev", "/proc"].iter().any(|directory| path.starts_with(directory));
+        let remedy = match is_descriptor {
+            true => "at the file that it leads to",
+            false => &*format!("with chmod 600 {}", crate::shell_word(&path.to_string_lossy())),
+        };
         return Err(not_secret(format!(
-            "is for other users, too (its mode is {mode:04o}): take that from them with chmod 600 {word}"
+            "is for other users, too (its mode is {mode:04o}): take that from them {remedy}"
         )));
     }
     Ok(())
@@ -210,6 +215,10 @@ mod tests {
             let key = KeyFile::new(file(directory.path(), b"hush", mode));
             let error = key.passphrase().unwrap_err().to_string();
             assert!(error.contains("chmod 600") && !error.contains("hush"), "{mode:o}: {error}");
+            let opened = File::open(file(directory.path(), b"hush", mode)).unwrap();
+            let key = KeyFile::new(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+            let error = key.passphrase().unwrap_err().to_string();
+            assert!(error.ends_with("from them at the file that it leads to"), "{error}");
         }
         assert!(KeyFile::new(directory.path()).passphrase().unwrap_err().to_string().contains("a directory"));
         assert!(KeyFile::new("/dev/zero").passphrase().unwrap_err().to_string().contains("a device"));

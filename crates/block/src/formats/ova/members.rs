@@ -82,7 +82,7 @@ impl Members {
 
     /// The member of this name. The error goes on after the archive's path.
     pub(super) fn find(&self, name: &str) -> Result<Option<&Member>, String> {
-        only(self.0.iter().filter(|member| member.name == name), name)
+        only(self.0.iter().filter(|member| member.name == name), || format!("are {name:?}"))
     }
 
     /// The name of the member that a reference means, which is a URI: `%20` is a blank, unless a member is called so.
@@ -99,7 +99,7 @@ impl Members {
     /// The member whose name ends so.
     pub(super) fn only_one_called(&self, ending: &str) -> Result<Option<&Member>, String> {
         let ends = |member: &&Member| member.name.to_ascii_lowercase().ends_with(ending);
-        only(self.0.iter().filter(ends), ending)
+        only(self.0.iter().filter(ends), || format!("end with {ending}"))
     }
 
     /// What a member holds, which is text.
@@ -114,9 +114,12 @@ impl Members {
     }
 }
 
-fn only<'a>(mut found: impl Iterator<Item = &'a Member>, called: &str) -> Result<Option<&'a Member>, String> {
+fn only<'a>(
+    mut found: impl Iterator<Item = &'a Member>,
+    names: impl Fn() -> String,
+) -> Result<Option<&'a Member>, String> {
     match (found.next(), found.next()) {
-        (_, Some(_)) => Err(format!("has two members called {called:?}")),
+        (_, Some(_)) => Err(format!("has two members whose names {}", names())),
         (found, None) => Ok(found),
     }
 }

@@ -165,8 +165,8 @@ fn what_cannot_be_is_said_in_a_sentence() {
     for (archive, wanted) in [
         (tar(&[disk()]), "is no OVA: it has no description (.ovf)"),
         (tar(&[]), "is no OVA: it has no description"),
-        (tar(&[ovf(one_disk()), ovf(one_disk())]), "has two members called \".ovf\""),
-        (tar(&[ovf(one_disk()), disk(), disk()]), "has two members called \"disk.vmdk\""),
+        (tar(&[ovf(one_disk()), ovf(one_disk())]), "has two members whose names end with .ovf"),
+        (tar(&[ovf(one_disk()), disk(), disk()]), "has two members whose names are \"disk.vmdk\""),
         (tar(&[ovf(one_disk())]), "which is no member of the archive"),
         (cut_off, "is cut off: its member at"),
         (spoiled, "the checksum of a header is wrong, at 0"),

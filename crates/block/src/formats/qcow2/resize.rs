@@ -29,10 +29,6 @@ pub(super) fn resize(
 ) -> Result<(), ImageError> {
     let header = own_file::header_to_change(file, path)?;
     refuse_unsized_snapshots(file, path, &header)?;
-    if header.backing.is_some() && preallocation != Preallocation::Off {
-        let problem = "has a backing file, and such an image cannot be preallocated: nothing would show through";
-        return Err(ImageError::Unusable { path: path.to_owned(), problem: problem.into() });
-    }
     for bitmap in bitmaps_of(file, path, &header)? {
         let is_kept = if size_bytes > 0 { Ok(()) } else { Err("cannot be one of a disk without a byte") };
         is_kept.and_then(|()| bitmap.usable(header.size_bytes, header.cluster_bytes())).map_err(|problem| {

@@ -2,6 +2,7 @@
 
 use super::SECTOR_BYTES;
 use crate::formats::file_format::{DESCRIPTOR_LINES, begins_with_line};
+use crate::printable;
 
 /// Longest descriptor: VMware's own tools keep embedded ones within 20 sectors; a twoGbMaxExtentFlat disk of 2 TiB has
 /// 60 KiB.
@@ -272,5 +273,5 @@ fn setting(line: &str) -> Result<(), String> {
 
 /// As much of hostile text as a message takes.
 fn shown(text: &str) -> String {
-    text.chars().take(60).flat_map(char::escape_debug).collect()
+    printable(&text.chars().take(60).collect::<String>())
 }

@@ -325,7 +325,7 @@ impl FileSpecification {
                 if disk.is_weakly_encrypted() {
                     let image = shown(&self.path);
                     (context.note)(&format!(
-                        "{image} is encrypted by the oldest way, AES without LUKS, which does not hide it well: convert it"
+                        "{image} is encrypted by the oldest way, AES without LUKS, which does not hide it well; LUKS does"
                     ));
                 }
                 let own = disk.permissions();

@@ -1,6 +1,7 @@
 //! `blockyard image amend`: other options of an image that is there.
 
-use super::image_options::{REFCOUNT_ORDERS, SWITCH, VERSIONS, chosen, pairs};
+use super::image_options::{REFCOUNT_ORDERS, VERSIONS, chosen, pairs, switch};
+use super::option_table;
 use super::qemu_flags::WriteFlags;
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
@@ -23,16 +24,17 @@ use std::time::Duration;
 ///
 /// The options are qemu-img's: compat=0.10|1.1 makes it one of version 2 or 3; refcount_bits=N; lazy_refcounts=on|off;
 /// data_file=NAME is another name of the file that has its data, and data_file_raw=off says that this may be no raw
-/// image of the disk; size=SIZE, no smaller than it is. What is new comes into force by one sector of the header.
-/// Another backing file is `image rebase`'s to name. encrypt.state=active adds the passphrase of --new-key-file, in
-/// encrypt.keyslot=N or the first key slot that is free, with encrypt.iter-time=MILLISECONDS;
-/// encrypt.state=inactive takes away that of --old-key-file, or what is in encrypt.keyslot=N; neither goes with
-/// other options. Of a LUKS volume (-f luks) these are state, keyslot and iter-time. All other options are fixed
-/// once an image is made: `image convert -o` makes another one.
+/// image of the disk; size=SIZE, smaller than it is only with --shrink. What is new comes into force by one sector of
+/// the header. Another backing file is `image rebase`'s to name. encrypt.state=active adds the passphrase of
+/// --new-key-file, in encrypt.keyslot=N or the first key slot that is free, with encrypt.iter-time=MILLISECONDS;
+/// encrypt.state=inactive takes away that of --old-key-file, or what is in encrypt.keyslot=N; neither goes with other
+/// options. Of a LUKS volume (-f luks) these are state, keyslot and iter-time. All other options are fixed once an
+/// image is made: `image convert -o` makes another one. -o help lists those of the format.
 #[derive(Args)]
+#[command(override_usage = "blockyard image amend [OPTIONS] -o <OPTIONS> <IMAGE>")]
 pub struct AmendArgs {
     /// Image: a qcow2 file, or a LUKS volume.
-    image: String,
+    image: Option<String>,
     /// Options, as KEY=VALUE, with commas between them; may be given more than once.
     #[arg(short, value_name = "OPTIONS", required = true)]
     options: Vec<String>,
@@ -54,6 +56,9 @@ pub struct AmendArgs {
     /// Take away a passphrase even if nothing opens the image then: all of its data are lost.
     #[arg(long)]
     force: bool,
+    /// Make the disk smaller, for size: what is behind its new end is lost.
+    #[arg(long)]
+    shrink: bool,
     /// Directory whose files the image may refer to, for size; may be given more than once.
     #[arg(long, value_name = "DIR")]
     allow_dir: Vec<PathBuf>,
@@ -69,7 +74,11 @@ pub struct AmendArgs {
 /// # Errors
 /// When an option cannot be had, or the image cannot be written.
 pub fn run(args: &AmendArgs) -> Result<()> {
-    let ImageFile { named, path, format } = named_image::parse_file(&args.image, args.format)?;
+    if option_table::is_asked_for(&args.options) {
+        return args.list_options();
+    }
+    let Some(image) = &args.image else { bail!(UsageError("which image? Give the name of a file".to_owned())) };
+    let ImageFile { named, path, format } = named_image::parse_file(image, args.format)?;
     let Changes { amendment, size_bytes, slots } = parse(&args.options, format)?;
     let slots = args.slot_change(slots)?;
     if slots.is_some() && (amendment != Qcow2Amendment::default() || size_bytes.is_some()) {
@@ -83,7 +92,7 @@ pub fn run(args: &AmendArgs) -> Result<()> {
     let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
     let resize = |size_bytes| -> Result<_> {
         let old_bytes = Qcow2Disk::size_bytes_of(&file)?;
-        let resize = Resize::new(&file, format, old_bytes, NewSize::To(size_bytes), false, Preallocation::Off)?;
+        let resize = Resize::new(&file, format, old_bytes, NewSize::To(size_bytes), args.shrink, Preallocation::Off)?;
         Ok(resize.with_keys(ChainKeys::new(key.clone(), named.keys().behind().clone())))
     };
     // What is refused is refused before anything is changed.
@@ -97,10 +106,19 @@ pub fn run(args: &AmendArgs) -> Result<()> {
         (Some(change), _) => Qcow2Disk::change_slots(&file, key.as_ref(), &change)?,
         (None, _) => {}
     }
-    if args.quiet { Ok(()) } else { print(&format!("{}: amended", args.image)) }
+    if args.quiet { Ok(()) } else { print(&format!("{image}: amended")) }
 }
 
 impl AmendArgs {
+    fn list_options(&self) -> Result<()> {
+        let named = self.image.as_ref().map(|name| named_image::parse_file(name, self.format)).transpose()?;
+        let format = self.format.or(named.map(|named| named.format)).unwrap_or(Format::Qcow2);
+        option_table::list(
+            &format!("Options of {} images that can be amended:", format.word()),
+            option_table::of_amended(format),
+        )
+    }
+
     /// What is to become of key slots, by what options and files say together.
     fn slot_change(&self, said: SaidOfSlots) -> Result<Option<LuksSlotChange>> {
         let key = |path: &Option<PathBuf>| path.as_ref().map(KeyFile::new);
@@ -174,14 +192,19 @@ fn parse(options: &[String], format: Format) -> Result<Changes> {
         let (option, key, value) = pair?;
         let refused = |problem: String| UsageError(format!("-o {option}: {problem}"));
         match key {
-            _ if format == Format::Luks => slots.set(key, value).map_err(refused)?,
+            _ if format == Format::Luks => {
+                if let Some(name) = key.strip_prefix("encrypt.") {
+                    bail!(refused(format!("of a LUKS volume it is {name}")));
+                }
+                slots.set(key, value).map_err(refused)?;
+            }
             "compat" => amendment.version = Some(chosen(value, &VERSIONS).map_err(refused)?),
             "refcount_bits" => {
                 amendment.refcount_order = Some(chosen(value, &REFCOUNT_ORDERS).map_err(refused)?);
             }
             "data_file" => amendment.data_file = Some(value.to_owned()),
-            "data_file_raw" => amendment.is_data_file_raw = Some(chosen(value, &SWITCH).map_err(refused)?),
-            "lazy_refcounts" => amendment.has_lazy_refcounts = Some(chosen(value, &SWITCH).map_err(refused)?),
+            "data_file_raw" => amendment.is_data_file_raw = Some(switch(value).map_err(refused)?),
+            "lazy_refcounts" => amendment.has_lazy_refcounts = Some(switch(value).map_err(refused)?),
             "backing_file" | "backing_fmt" => {
                 bail!(refused("`blockyard image rebase` names another backing file".to_owned()))
             }
@@ -233,6 +256,7 @@ mod tests {
             ("old-secret=s", Format::Luks, "--old-key-file FILE"),
             ("keyslot=-1", Format::Luks, "it is a number"),
             ("size=1G", Format::Luks, "fixed once it is made"),
+            ("encrypt.state=active", Format::Luks, "it is state"),
             ("state=off", Format::Luks, "it is active, inactive"),
             ("state=active", Format::Qcow2, "the options are compat"),
             ("no=1", Format::Qcow2, "the options are compat"),

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format, OpenedImage};
 use blockyard_block::{
     AllowedDirectories, BlockMapDisk, BlockMapFormat, BlockMapInfo, CheckReport, Disk, FileOptions, ImageError,
-    OpenedFile, Ova, Qcow2Check, Repair, VmdkInfo, shown, size,
+    LuksDisk, OpenedFile, Ova, Qcow2Check, Repair, VmdkInfo, shown, size,
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -98,20 +98,27 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         }
     }
     match format {
-        Format::Raw | Format::Luks => raw(args, &named, &file),
+        Format::Raw | Format::Luks => raw(args, &named, &file, format),
         Format::Qcow2 => qcow2(args, &named, &file),
         Format::BlockMap(of) => block_map(args, &named, &file, of),
         Format::Ova => ova(args, &named, &file),
     }
 }
 
-fn raw(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Result<()> {
-    let length_bytes = length_bytes(args, named, file)?;
+fn raw(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, format: Format) -> Result<()> {
+    let length_bytes = match format {
+        // Without its key.
+        Format::Luks => {
+            let place = LuksDisk::place_in(file)?;
+            place.end - place.start
+        }
+        _ => length_bytes(args, named, file)?,
+    };
     if args.output.is_json() {
         // There is nothing that an object could say.
         terminal::say(&format!("{}: {NO_CHECKS}", shown(file.path())));
     } else if !args.quiet {
-        print(&format!("{}: raw, {length_bytes} bytes\n{NO_CHECKS}", shown(file.path())))?;
+        print(&format!("{}: {}, {length_bytes} bytes\n{NO_CHECKS}", shown(file.path()), format.word()))?;
     }
     Err(Verdict(NOT_SUPPORTED).into())
 }

@@ -1,7 +1,9 @@
 //! `blockyard image convert`: a disk into a new image, or into a disk that is there.
 
 use super::behind;
+use super::create::list_options;
 use super::image_options::ImageOptions;
+use super::option_table;
 use super::qemu_flags::{CacheMode, ReadFlags, SourceCache, rate};
 use super::shut_in::shut_in;
 use anyhow::{Result, bail};
@@ -39,7 +41,7 @@ use std::time::Instant;
 pub struct ConvertArgs {
     /// Disks to read, one behind the other: [KIND:]PATH[,KEY=VALUE...]; the last is the image to make, or the disk to
     /// write.
-    #[arg(required = true, value_name = "DISK")]
+    #[arg(value_name = "DISK")]
     disks: Vec<String>,
     /// Format of SRC; with .gz, .xz or .zst behind it, of what is in a compressed file.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::source_formats())]
@@ -47,17 +49,18 @@ pub struct ConvertArgs {
     /// Format of DST [default: what its name's ending says].
     #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_formats())]
     output_format: Option<Format>,
-    /// Options of a new image: preallocation=off|metadata|falloc|full, and for qcow2 cluster_size=SIZE,
-    /// backing_file=NAME, backing_fmt=FORMAT, data_file=NAME (a new file that has the data), data_file_raw=on|off (it
-    /// is a raw image of the disk), compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd, extended_l2=on|off,
-    /// lazy_refcounts=on|off; for vmdk subformat=monolithicSparse|streamOptimized,
-    /// adapter_type=ide|lsilogic|buslogic|legacyESX, hwversion=N; for vdi static=on|off; for vpc and vhdx
-    /// subformat=dynamic|fixed; for vpc force_size=on (whole MiB, as Azure wants); for vhdx block_size=SIZE.
+    /// Options of a new image (help: lists those of its format): preallocation=off|metadata|falloc|full, and for qcow2
+    /// cluster_size=SIZE, backing_file=NAME, backing_fmt=FORMAT, data_file=NAME (a new file that has the data),
+    /// data_file_raw=on|off (it is a raw image of the disk), compat=0.10|1.1, refcount_bits=N,
+    /// compression_type=zlib|zstd, extended_l2=on|off, lazy_refcounts=on|off; for vmdk
+    /// subformat=monolithicSparse|streamOptimized, adapter_type=ide|lsilogic|buslogic|legacyESX, hwversion=N; for vdi
+    /// static=on|off; for vpc and vhdx subformat=dynamic|fixed; for vpc force_size=on (whole MiB, as Azure wants); for
+    /// vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
     /// Backing file of a new image (qcow2), which then holds only what differs from it. A name that is not absolute
     /// starts from DST's directory.
-    #[arg(short = 'B', value_name = "FILE", conflicts_with_all = ["compress", "no_create"])]
+    #[arg(short = 'B', value_name = "FILE", conflicts_with = "no_create")]
     backing: Option<String>,
     /// Format of the backing file.
     #[arg(short = 'F', value_name = "FORMAT", value_parser = named_image::formats())]
@@ -143,6 +146,9 @@ pub struct ConvertArgs {
 /// When something cannot be read or written. A new image does not appear then.
 pub fn run(args: &ConvertArgs) -> Result<()> {
     let started = Instant::now();
+    if option_table::is_asked_for(&args.options) {
+        return list_options(args.disks.last().map(String::as_str), args.output_format);
+    }
     let (target_name, source_names) = args.names()?;
     let to = named_image::parse(target_name, args.output_format)?;
     let sources = args.sources(source_names, &to)?;
@@ -327,9 +333,13 @@ impl ConvertArgs {
         if options.size_bytes.is_some() {
             bail!(UsageError("a new image has SRC's size: `blockyard image resize` changes it".to_owned()));
         }
-        let refused = (format != Format::Qcow2 || self.compress)
-            .then_some("a backing file is for a qcow2 image without -c: add -O qcow2");
+        let refused = (format != Format::Qcow2).then_some("a backing file is for a qcow2 image: add -O qcow2");
         let backing = options.backing(self.backing.as_deref(), self.backing_format, refused, "-B")?;
+        if self.compress && backing.is_some() && !options.features.can_hide_clusters() {
+            bail!(UsageError(
+                "-c over a backing file is for compat=1.1 without extended_l2: leave these, or -c, out".to_owned()
+            ));
+        }
         let is_stream = options.vmdk.is_stream;
         // Without looking for zeros, all of the image gets storage.
         let filled = if self.sparse == 0 && !self.compress && !is_stream && backing.is_none() {

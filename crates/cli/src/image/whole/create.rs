@@ -3,6 +3,7 @@
 use super::behind;
 use super::image_options::ImageOptions;
 use super::new_partitions::{self, TableKind};
+use super::option_table;
 use crate::image::appliance_kernel::resources;
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::Scheme;
@@ -26,23 +27,25 @@ use std::sync::Arc;
 /// An image that is there is replaced, unless somebody uses it. The size may be left out with a backing file: it is the
 /// backing file's then.
 #[derive(Args)]
+#[command(override_usage = "blockyard image create [OPTIONS] <IMAGE> [SIZE]")]
 pub struct CreateArgs {
     /// New image: a file name; its ending says the format (.qcow2, .vmdk, .vdi, .vhd, .vhdx, else raw).
-    image: String,
+    image: Option<String>,
     /// Size of the disk, such as 8G. K, M, G, T (and KiB ...) count in steps of 1024, KB, MB, GB, TB in steps of 1000.
     #[arg(value_parser = size::parse)]
     size: Option<u64>,
     /// Format of the image.
     #[arg(short, long, value_parser = named_image::made_formats())]
     format: Option<Format>,
-    /// Options: size=SIZE, preallocation=off|metadata|falloc|full; for qcow2 cluster_size=SIZE, backing_file=NAME,
-    /// backing_fmt=FORMAT, data_file=NAME (a new file that has the data), data_file_raw=on|off (it is a raw image of
-    /// the disk), compat=0.10|1.1, refcount_bits=N, compression_type=zlib|zstd, extended_l2=on|off,
-    /// lazy_refcounts=on|off, encrypt.format=luks and encrypt. with the options of luks; for luks
-    /// cipher-alg=aes-128|aes-192|aes-256, cipher-mode=xts|cbc, ivgen-alg=plain64|plain|essiv, hash-alg=HASH,
-    /// iter-time=MILLISECONDS; for vmdk subformat=monolithicSparse|streamOptimized,
-    /// adapter_type=ide|lsilogic|buslogic|legacyESX, hwversion=N; for vdi static=on|off; for vpc and vhdx
-    /// subformat=dynamic|fixed; for vpc force_size=on (whole MiB, as Azure wants); for vhdx block_size=SIZE.
+    /// Options (help: lists those of the format): size=SIZE, preallocation=off|metadata|falloc|full; for qcow2
+    /// cluster_size=SIZE, backing_file=NAME, backing_fmt=FORMAT, data_file=NAME (a new file that has the data),
+    /// data_file_raw=on|off (it is a raw image of the disk), compat=0.10|1.1, refcount_bits=N,
+    /// compression_type=zlib|zstd, extended_l2=on|off, lazy_refcounts=on|off, encrypt.format=luks and encrypt. with the
+    /// options of luks; for luks cipher-alg=aes-128|aes-192|aes-256, cipher-mode=xts|cbc,
+    /// ivgen-alg=plain64|plain|essiv, ivgen-hash-alg=sha256, hash-alg=HASH, iter-time=MILLISECONDS; for vmdk
+    /// subformat=monolithicSparse|streamOptimized, adapter_type=ide|lsilogic|buslogic|legacyESX, hwversion=N,
+    /// compat6=on|off; for vdi static=on|off; for vpc and vhdx subformat=dynamic|fixed; for vpc force_size=on (whole
+    /// MiB, as Azure wants); for vhdx block_size=SIZE.
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
     /// Backing file, which shows where the image holds nothing. A name that is not absolute starts from the directory
@@ -89,11 +92,15 @@ pub struct CreateArgs {
 /// # Errors
 /// When the options make no sense or the image cannot be written. Then nothing has changed.
 pub fn run(args: &CreateArgs) -> Result<()> {
-    let ImageFile { named, path, format } = named_image::parse_new(&args.image, args.format)?;
+    if option_table::is_asked_for(&args.options) {
+        return list_options(args.image.as_deref(), args.format);
+    }
+    let Some(image) = &args.image else { bail!(UsageError("which image? Give the name of a new file".to_owned())) };
+    let ImageFile { named, path, format } = named_image::parse_new(image, args.format)?;
     let options = ImageOptions::parse(&args.options, format)?;
     let key_file = args.key_file.as_ref().map(KeyFile::new).or_else(|| named.key_file().cloned());
     let encryption = options.encryption(format, key_file)?;
-    let refused = (format != Format::Qcow2).then_some("only qcow2 images have backing files: add -f qcow2");
+    let refused = (format != Format::Qcow2).then_some("a new image over a backing file is qcow2: add -f qcow2");
     let backing = options.backing(args.backing.as_deref(), args.backing_format, refused, "-b")?;
     let table = args.table.map(Scheme::from);
     let file_system = new_partitions::file_system(args.fs.as_deref(), args.label.as_deref())?;
@@ -139,6 +146,13 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         named_image::tell_of_name(&creation.image.path, format);
     }
     tell(&creation)
+}
+
+/// Says which options a new image has, in the format that is said or that its name says.
+pub fn list_options(name: Option<&str>, format: Option<Format>) -> Result<()> {
+    let named = name.map(|name| named_image::parse(name, format)).transpose()?;
+    let format = format.or(named.and_then(|named| named.format())).unwrap_or(Format::Raw);
+    option_table::list(&format!("Options of new {} images:", format.word()), option_table::of_new(format))
 }
 
 fn backing_size(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf], key_file: Option<&Path>) -> Result<u64> {

@@ -1,5 +1,6 @@
 //! What `-o` says of a new image: qemu-img's names and values, as far as there is a choice here.
 
+use super::option_table;
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{
@@ -84,6 +85,9 @@ impl ImageOptions {
         match (name, format) {
             (None, None) => Ok(None),
             (None, Some(_)) => bail!(UsageError(format!("-F is for a backing file: add {option} FILE"))),
+            (Some(""), _) => {
+                bail!(UsageError(format!("{option} takes the name of a file, and '' is none: leave it out")))
+            }
             (Some(name), format) => match (refused, format) {
                 (Some(refused), _) => bail!(UsageError(refused.to_owned())),
                 (None, Some(format)) => Ok(Some(Qcow2Backing { name: name.to_owned(), format: format.to_owned() })),
@@ -112,19 +116,32 @@ impl ImageOptions {
         let is_encrypted = self.is_encrypted || format == Format::Luks;
         match (is_encrypted, key_file, &self.says_how) {
             (true, Some(key), _) => {
-                self.luks.check().map_err(|problem| UsageError(format!("-o: {problem}")))?;
+                self.check_encryption(format)?;
                 Ok(Some(NewLuks { key, options: self.luks.clone() }))
             }
             (true, None, _) => {
                 bail!(UsageError("by which passphrase? Add --key-file FILE, a file that has nothing else in it".into()))
             }
-            (false, _, Some(option)) => {
-                bail!(UsageError(format!("-o {option} is for an encrypted image: add -o encrypt.format=luks")))
-            }
+            (false, _, Some(_)) => self.check_encryption(format).map(|()| None),
             (false, Some(_), None) => bail!(UsageError(
                 "--key-file is for an encrypted image: add -o encrypt.format=luks (qcow2), or -f luks".into()
             )),
             (false, None, None) => Ok(None),
+        }
+    }
+
+    /// Whether what is said of encryption goes together.
+    ///
+    /// # Errors
+    /// [`UsageError`] when it does not.
+    pub fn check_encryption(&self, format: Format) -> Result<()> {
+        let before = if format == Format::Luks { "" } else { "encrypt." };
+        let is_encrypted = self.is_encrypted || format == Format::Luks;
+        match &self.says_how {
+            Some(option) if !is_encrypted => {
+                bail!(UsageError(format!("-o {before}{option} is for an encrypted image: add -o encrypt.format=luks")))
+            }
+            _ => Ok(self.luks.check().map_err(|problem| UsageError(format!("-o {before}{problem}")))?),
         }
     }
 
@@ -144,11 +161,12 @@ impl ImageOptions {
                 let bytes = u32::try_from(size::parse(value)?).unwrap_or(u32::MAX);
                 self.cluster_bytes = Some(bytes);
             }
+            ("backing_file", Format::Qcow2) if value.is_empty() => return Err("it is the name of a file".to_owned()),
             ("backing_file", Format::Qcow2) => self.backing_name = Some(value.to_owned()),
             ("backing_fmt", Format::Qcow2) => self.backing_format = Some(value.to_owned()),
             ("data_file", Format::Qcow2) if value.is_empty() => return Err("it is the name of a new file".to_owned()),
             ("data_file", Format::Qcow2) => self.data_file_name = Some(value.to_owned()),
-            ("data_file_raw", Format::Qcow2) => self.is_data_file_raw = Some(chosen(value, &SWITCH)?),
+            ("data_file_raw", Format::Qcow2) => self.is_data_file_raw = Some(switch(value)?),
             ("compat", Format::Qcow2) => {
                 self.features.version = chosen(value, &VERSIONS)?;
             }
@@ -158,11 +176,15 @@ impl ImageOptions {
             ("compression_type", Format::Qcow2) => {
                 self.features.is_zstd = chosen(value, &[("zlib", false), ("zstd", true)])?;
             }
-            ("extended_l2", Format::Qcow2) => self.features.has_extended_l2 = chosen(value, &SWITCH)?,
-            ("lazy_refcounts", Format::Qcow2) => self.features.has_lazy_refcounts = chosen(value, &SWITCH)?,
-            ("encryption", Format::Qcow2) => chosen(value, &[("off", ())])?,
+            ("extended_l2", Format::Qcow2) => self.features.has_extended_l2 = switch(value)?,
+            ("lazy_refcounts", Format::Qcow2) => self.features.has_lazy_refcounts = switch(value)?,
+            ("encryption", Format::Qcow2) => match switch(value)? {
+                false => {}
+                true => return Err("it is encrypt.format=luks".to_owned()),
+            },
             ("subformat", VMDK) if SEVERAL_FILES.contains(&value) => {
-                return Err("VMDKs in several files are read and written, and not made: monolithicSparse holds the same                             in one"
+                return Err("VMDKs in several files are read and written, and not made: monolithicSparse \
+                            holds the same in one"
                     .to_owned());
             }
             ("subformat", VMDK) => {
@@ -178,7 +200,7 @@ impl ImageOptions {
                 self.vmdk.hardware_version = value.parse().map_err(|_| "it is a number such as 13")?;
             }
             ("compat6", VMDK) => {
-                self.is_vmdk_6 = chosen(value, &SWITCH)?;
+                self.is_vmdk_6 = switch(value)?;
                 match self.vmdk.hardware_version {
                     version if !self.is_vmdk_6 || version == VmdkCreateOptions::default().hardware_version => {}
                     _ => return Err(COMPAT6.to_owned()),
@@ -187,9 +209,10 @@ impl ImageOptions {
                     self.vmdk.hardware_version = 6;
                 }
             }
-            ("zeroed_grain", VMDK) => {
-                chosen(value, &[("off", ())]).map_err(|_| "a grain that is zeros takes no room in a new image")?
-            }
+            ("zeroed_grain", VMDK) => match switch(value)? {
+                false => {}
+                true => return Err("a grain that is zeros takes no room in a new image".to_owned()),
+            },
             ("toolsversion", VMDK) => {
                 return Err("a new image says that no tools of VMware's are known of: the machine sets it".to_owned());
             }
@@ -206,40 +229,30 @@ impl ImageOptions {
             (name, Format::Luks) if name == "key-secret" || LuksOptions::NAMES.contains(&name) => {
                 self.set_luks(name, value)?;
             }
-            ("static", VDI) => self.is_fixed = chosen(value, &SWITCH)?,
+            ("static", VDI) => self.is_fixed = switch(value)?,
             ("subformat", VHD | VHDX) => self.is_fixed = chosen(value, &[("dynamic", false), ("fixed", true)])?,
-            ("force_size", VHD) => self.is_whole_mib = chosen(value, &SWITCH)?,
+            ("force_size", VHD) => self.is_whole_mib = switch(value)?,
             ("block_size", VHDX) => {
-                self.cluster_bytes = Some(u32::try_from(size::parse(value)?).unwrap_or(u32::MAX));
+                // 0: as the size of the disk wants it.
+                let bytes = u32::try_from(size::parse(value)?).unwrap_or(u32::MAX);
+                self.cluster_bytes = (bytes > 0).then_some(bytes);
             }
             ("log_size", VHDX) => match size::parse(value)? {
                 VHDX_LOG_BYTES => {}
                 _ => return Err("the log of a new image, which is empty, has 1 MiB".to_owned()),
             },
             // Nobody sees which: a block without a place is zeros.
-            ("block_state_zero", VHDX) => _ = chosen(value, &SWITCH)?,
-            ("nocow" | "extent_size_hint", _) => {
-                return Err("it is the file system's to know: chattr +C or xfs_io on the directory says so".to_owned());
+            ("block_state_zero", VHDX) => _ = switch(value)?,
+            ("nocow", _) if switch(value)? => return Err(FILE_SYSTEM.to_owned()),
+            ("extent_size_hint", _) if size::parse(value)? > 0 => return Err(FILE_SYSTEM.to_owned()),
+            ("nocow" | "extent_size_hint", _) => {}
+            (name, Format::Qcow2) if name.starts_with("encrypt.") => {
+                self.set_luks(name.trim_start_matches("encrypt."), value)?;
             }
-            (
-                "cluster_size" | "backing_file" | "backing_fmt" | "data_file" | "data_file_raw" | "compat"
-                | "refcount_bits" | "compression_type" | "extended_l2" | "lazy_refcounts" | "encryption" | "static"
-                | "subformat" | "force_size" | "block_size" | "adapter_type" | "hwversion" | "compat6" | "zeroed_grain"
-                | "toolsversion" | "log_size" | "block_state_zero",
-                _,
-            ) => return Err(format!("{} images have no {key}", format.word())),
-            (name, _) if name.starts_with("encrypt.") => match format {
-                Format::Qcow2 => self.set_luks(name.trim_start_matches("encrypt."), value)?,
-                _ => return Err(format!("{} images have no {name}", format.word())),
-            },
+            _ if option_table::is_known(key) => return Err(format!("{} images have no {key}", format.word())),
             _ => {
-                return Err("the options are size, preallocation and, for qcow2, cluster_size, backing_file, \
-                            backing_fmt, data_file, data_file_raw, compat, refcount_bits, compression_type, extended_l2, lazy_refcounts, \
-                            encrypt.format=luks and encrypt. with the options of luks; for luks cipher-alg, \
-                            cipher-mode, ivgen-alg, ivgen-hash-alg, hash-alg and iter-time; for vmdk subformat, \
-                            adapter_type and hwversion; for vdi static; for vpc subformat and force_size; for vhdx \
-                            subformat and block_size"
-                    .to_owned());
+                let names = option_table::of_new(format).map(|option| option.name).collect::<Vec<_>>().join(", ");
+                return Err(format!("the options of {} images are {names}", format.word()));
             }
         }
         Ok(())
@@ -248,6 +261,9 @@ impl ImageOptions {
 
 /// VMDKs that are no one file.
 const SEVERAL_FILES: [&str; 3] = ["monolithicFlat", "twoGbMaxExtentSparse", "twoGbMaxExtentFlat"];
+
+/// Why it is not said of an image.
+const FILE_SYSTEM: &str = "it is the file system's to know: chattr +C or xfs_io on the directory says so";
 
 const COMPAT6: &str = "compat6 is hwversion=6: leave the one or the other out";
 
@@ -259,11 +275,12 @@ const VDI: Format = Format::BlockMap(BlockMapFormat::Vdi);
 const VHD: Format = Format::BlockMap(BlockMapFormat::Vhd);
 const VHDX: Format = Format::BlockMap(BlockMapFormat::Vhdx);
 
-/// Each `key=value` of these texts: as a whole, and its parts.
+/// Each `key=value` of these texts: as a whole, and its parts. Of a switch, the key alone turns it on.
 pub fn pairs(texts: &[String]) -> impl Iterator<Item = Result<(&str, &str, &str)>> {
     let options = texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty());
     options.map(|option| match option.split_once('=') {
         Some((key, value)) => Ok((option, key, value)),
+        None if option_table::is_switch(option) => Ok((option, option, "on")),
         None => bail!(UsageError(format!("-o {option}: an option is KEY=VALUE, such as cluster_size=64K"))),
     })
 }
@@ -274,8 +291,14 @@ pub const VERSIONS: [(&str, u32); 4] = [("0.10", 2), ("v2", 2), ("1.1", 3), ("v3
 /// Numbers of bits in a refcount, and their logarithms.
 pub const REFCOUNT_ORDERS: [(&str, u32); 7] = [("1", 0), ("2", 1), ("4", 2), ("8", 3), ("16", 4), ("32", 5), ("64", 6)];
 
-/// Words for yes and no.
-pub const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
+/// Reads yes or no, in all of QEMU's words.
+pub fn switch(word: &str) -> Result<bool, String> {
+    match word {
+        "on" | "yes" | "true" | "y" => Ok(true),
+        "off" | "no" | "false" | "n" => Ok(false),
+        _ => Err("it is on, off".to_owned()),
+    }
+}
 
 /// What a word stands for.
 pub fn chosen<T: Clone>(word: &str, choices: &[(&str, T)]) -> Result<T, String> {
@@ -299,8 +322,8 @@ fn preallocation(word: &str, format: Format) -> Result<Preallocation, String> {
         ("metadata", Format::Qcow2 | Format::BlockMap(_)) => Ok(Preallocation::Metadata),
         ("falloc", _) => Ok(Preallocation::Falloc),
         ("full", _) => Ok(Preallocation::Full),
-        ("metadata", _) => Err("a raw image has no metadata: off, falloc or full".to_owned()),
-        _ => Err("off, metadata (for qcow2), falloc or full".to_owned()),
+        ("metadata", _) => Err(format!("{} images have no metadata: off, falloc or full", format.word())),
+        _ => Err("it is off, metadata (but for raw and luks), falloc or full".to_owned()),
     }
 }
 
@@ -320,6 +343,14 @@ mod tests {
         let options = parse("backing_file=base.img,backing_fmt=raw,size=1G", Format::Qcow2).unwrap();
         assert_eq!(options.backing_name.as_deref(), Some("base.img"));
         assert_eq!((options.backing_format.as_deref(), options.size_bytes), (Some("raw"), Some(1 << 30)));
+        for switch in ["lazy_refcounts", "lazy_refcounts=yes", "lazy_refcounts=true", "lazy_refcounts=y"] {
+            assert!(parse(switch, Format::Qcow2).unwrap().features.has_lazy_refcounts, "{switch}");
+        }
+        assert!(parse("force_size,subformat=fixed", VHD).unwrap().is_whole_mib);
+        assert_eq!(parse("block_size=0,log_size=1M,block_state_zero=no", VHDX).unwrap().cluster_bytes, None);
+        for format in Format::ALL {
+            parse("nocow=off,extent_size_hint=0,preallocation=off", format).unwrap();
+        }
         assert_eq!(parse("preallocation=falloc", Format::Raw).unwrap().preallocation, Some(Preallocation::Falloc));
     }
 
@@ -365,15 +396,18 @@ mod tests {
             ("backing_file=a.vmdk", VMDK),
             ("log_size=2M", VHDX),
             ("log_size=1M", VHD),
-            ("nocow=on", Format::Raw),
+            ("nocow", Format::Raw),
             ("extent_size_hint=1M", Format::Qcow2),
             ("adapter_type=scsi", VMDK),
             ("hwversion=-1", VMDK),
             ("hwversion=4", VDI),
             ("compression_type=lzma", Format::Qcow2),
             ("refcount_bits=3", Format::Qcow2),
-            ("extended_l2=yes", Format::Qcow2),
+            ("extended_l2=1", Format::Qcow2),
             ("encryption=on", Format::Qcow2),
+            ("encryption", Format::Qcow2),
+            ("backing_file=", Format::Qcow2),
+            ("lazy_refcounts", Format::Raw),
             ("no_such=1", Format::Qcow2),
             ("cluster_size", Format::Qcow2),
         ] {

@@ -65,7 +65,8 @@ pub fn run(args: &MapArgs) -> Result<()> {
     shut_in(&[&named], Vec::new(), 1)?;
     let end = args.start_offset.saturating_add(args.max_length.unwrap_or(u64::MAX));
     let mut output = BufWriter::new(io::stdout().lock());
-    let mut printer = Printer { output: &mut output, files: map.files(), is_json: args.output.is_json(), is_first: true };
+    let mut printer =
+        Printer { output: &mut output, files: map.files(), is_json: args.output.is_json(), is_first: true };
     printer.begin().map_err(OutputError)?;
     for entry in map.entries(args.start_offset..end) {
         printer.entry(&entry.with_context(|| format!("cannot read the map of {named}"))?)?;

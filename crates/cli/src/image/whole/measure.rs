@@ -1,6 +1,8 @@
 //! `blockyard image measure`: how large a file a new image would be.
 
+use super::create::list_options;
 use super::image_options::ImageOptions;
+use super::option_table;
 use super::qemu_flags::{OutputFlags, ReadFlags};
 use super::shut_in::shut_in;
 use anyhow::{Result, bail};
@@ -26,7 +28,7 @@ use std::path::PathBuf;
 )]
 pub struct MeasureArgs {
     /// Disk to convert: [KIND:]PATH[,KEY=VALUE...]
-    #[arg(required_unless_present = "size", conflicts_with = "size")]
+    #[arg(conflicts_with = "size")]
     image: Option<String>,
     /// Size of an empty disk, instead.
     #[arg(long, value_parser = size::parse)]
@@ -37,7 +39,7 @@ pub struct MeasureArgs {
     /// Format of the new image.
     #[arg(short = 'O', value_name = "FORMAT", value_parser = named_image::made_formats(), default_value = "raw")]
     output_format: Format,
-    /// Options of the new image.
+    /// Options of the new image (help: lists those of its format).
     #[arg(short, value_name = "KEY=VALUE,...")]
     options: Vec<String>,
     #[command(flatten)]
@@ -67,6 +69,9 @@ struct Json {
 /// # Errors
 /// When the disk cannot be read.
 pub fn run(args: &MeasureArgs) -> Result<()> {
+    if option_table::is_asked_for(&args.options) {
+        return list_options(None, Some(args.output_format));
+    }
     let options = ImageOptions::parse(&args.options, args.output_format)?;
     let ImageOptions { cluster_bytes, is_fixed, vmdk, features, .. } = options;
     let preallocation = options.preallocation.unwrap_or_default();
@@ -78,18 +83,14 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
         vmdk,
         features,
         preallocation,
+        is_encrypted: options.is_encrypted,
     };
     if options.size_bytes.is_some() {
         bail!(UsageError(
             "the size of a disk that is not there is --size SIZE, and of one that is there its own".to_owned()
         ));
     }
-    if options.is_encrypted {
-        bail!(UsageError(
-            "an encrypted image takes 2 MiB more than another one, and their refcounts: leave encrypt.format out"
-                .to_owned()
-        ));
-    }
+    options.check_encryption(args.output_format)?;
     if options.backing_name.is_some() {
         bail!(UsageError(
             "how much of a disk differs from a backing file is not measured: leave backing_file out".to_owned()
@@ -109,7 +110,10 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
             let measured = measuring.run(Contents::Of(&*opened.disk))?;
             (measured, info.and_then(|info| measuring.bitmaps_bytes(&info)))
         }
-        None => (measuring.run(Contents::Empty(args.size.unwrap_or(0)))?, None),
+        None => match args.size {
+            Some(size) => (measuring.run(Contents::Empty(size))?, None),
+            None => bail!(UsageError("measure what? Give a disk, or --size SIZE".to_owned())),
+        },
     };
     let Measured { required_bytes: required, full_bytes: fully_allocated } = measured;
     if args.output.is_json() {

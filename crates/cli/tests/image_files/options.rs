@@ -1,0 +1,206 @@
+//! Options of new images, as qemu-img has them.
+
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+
+/// Makes the same by both.
+#[track_caller]
+fn both(yard: &Yard, line: &str) {
+    image(yard, line.replace("NAME", "ours").split(' ')).succeeded();
+    qemu_img(yard, &line.replace("NAME", "theirs"));
+}
+
+fn write(yard: &Yard, name: &str, format: &str, command: &str) {
+    let mut io = Command::new("qemu-io");
+    run(io.current_dir(yard.path("")).args(["-f", format, "-c", command, name])).succeeded();
+}
+
+#[test]
+fn words_of_qemu_imgs_make_what_they_make_there() {
+    let yard = Yard::new();
+    for (format, options, key) in [
+        ("qcow2", "lazy_refcounts", "/format-specific/data/lazy-refcounts"),
+        ("qcow2", "lazy_refcounts=yes,extended_l2=false", "/format-specific/data/lazy-refcounts"),
+        ("qcow2", "nocow=off", "/virtual-size"),
+        ("raw", "nocow=off,extent_size_hint=0", "/virtual-size"),
+        ("vhdx", "block_size=0", "/cluster-size"),
+        ("vpc", "force_size", "/virtual-size"),
+    ] {
+        both(&yard, &format!("create -q -f {format} -o {options} NAME 5M"));
+        let info = |name: &str| qemu_img(&yard, &format!("info --output=json -f {format} {name}")).json();
+        let [ours, theirs] = [info("ours"), info("theirs")];
+        assert_eq!(ours.pointer(key), theirs.pointer(key), "{format} {options}");
+    }
+    image(&yard, ["create", "-q", "-f", "raw", "raw.img", "5M"]).succeeded();
+    image(&yard, ["convert", "-q", "-O", "vhdx", "-o", "block_size=0", "raw.img", "out.vhdx"]).succeeded();
+}
+
+#[test]
+fn help_lists_the_options_of_a_format() {
+    let yard = Yard::new();
+    for (words, has, has_not) in [
+        (&["create", "-f", "qcow2"][..], "  lazy_refcounts=on|off", "hwversion"),
+        (&["create", "x.vmdk"], "  compat6=on|off", "lazy_refcounts"),
+        (&["convert", "-O", "luks"], "  ivgen-hash-alg=sha256", "encrypt."),
+        (&["convert", "x.vhdx"], "  block_size=SIZE", "force_size"),
+        (&["measure", "-O", "vpc"], "  force_size=on|off", "block_size"),
+        (&["amend"], "  encrypt.state=active|inactive", "cluster_size"),
+        (&["amend", "-f", "luks"], "  state=active|inactive", "compat"),
+    ] {
+        let listed = image(&yard, words.iter().chain(&["-o", "help"])).succeeded().stdout;
+        assert!(listed.contains(has) && !listed.contains(has_not), "{words:?}: {listed}");
+    }
+    assert!(!yard.path("x.vmdk").exists());
+    for (words, said) in [
+        (&["create"][..], "which image?"),
+        (&["amend", "-o", "size=1M"], "which image?"),
+        (&["convert"], "SRC DST"),
+        (&["measure"], "--size SIZE"),
+    ] {
+        image(&yard, words).failed(2, &[said]);
+    }
+}
+
+#[test]
+fn what_is_measured_is_what_qemu_img_measures() {
+    let yard = Yard::new();
+    yard.sparse("disk.img", 9 * MIB, &[(0, MIB)], 3);
+    let ours = ["measure", "--output=json", "-O", "qcow2"];
+    for options in ["preallocation=metadata", "preallocation=falloc", "encrypt.format=luks"] {
+        for what in [&["--size", "10G"][..], &["-f", "raw", "disk.img"]] {
+            let measured = image(&yard, ours.iter().chain(&["-o", options]).chain(what)).succeeded().json();
+            let mut theirs = Command::new("qemu-img");
+            theirs.current_dir(yard.path("")).stdout(std::process::Stdio::piped());
+            theirs.args(ours).args(["--object", "secret,id=s,data=abc"]);
+            let secret = if options.contains("luks") { ",encrypt.key-secret=s" } else { "" };
+            theirs.arg("-o").arg(format!("{options}{secret}")).args(what);
+            assert_eq!(measured, run(&mut theirs).succeeded().json(), "{options} {what:?}");
+        }
+    }
+    image(&yard, ["measure", "--size", "1M", "-O", "qcow2", "-o", "encrypt.iter-time=10"])
+        .failed(2, &["-o encrypt.iter-time", "add -o encrypt.format=luks"]);
+}
+
+#[test]
+fn what_differs_is_compressed_over_a_backing_file() {
+    let yard = Yard::new();
+    mixed(&yard, "base.img");
+    mixed(&yard, "disk.img");
+    let file = File::options().write(true).open(yard.path("disk.img")).unwrap();
+    file.write_all_at(&b"all play and no work ".repeat(20_000), 24 * MIB).unwrap();
+    file.write_all_at(&random_bytes(100_000, 5), 12 * MIB).unwrap();
+    // Where what is behind has data, zeros and holes.
+    file.write_all_at(&vec![0; MIB as usize], 2 * MIB).unwrap();
+    file.set_len(30 * MIB).unwrap();
+    file.set_len(41 * MIB).unwrap();
+    let digest = tool(&yard, "coreutils", "sha256sum disk.img").stdout;
+    for (options, bytes_max) in [
+        ("-o cluster_size=64K", 2 * MIB),
+        ("-S 0 -o cluster_size=64K", 2 * MIB),
+        // Most of that is tables, of a cluster each.
+        ("-o cluster_size=2M,compression_type=zstd", 14 * MIB),
+        ("-o cluster_size=512", 2 * MIB),
+    ] {
+        let line = format!("convert -c --digest -B base.img -F raw {options} disk.img new.qcow2");
+        let said = image(&yard, line.split(' ')).succeeded().stdout;
+        assert!(said.contains(digest.split(' ').next().unwrap()), "{said}");
+        qemu_img(&yard, "check -q new.qcow2");
+        qemu_img(&yard, "compare -q -F raw new.qcow2 disk.img");
+        let map = qemu_img(&yard, "map --output=json new.qcow2").json();
+        let shows_through = |entry: &serde_json::Value| entry["depth"] == 1 && entry["data"] == true;
+        assert!(map.as_array().unwrap().iter().any(shows_through), "{map}");
+        let bytes = allocated_bytes(&yard.path("new.qcow2"));
+        assert!(bytes < bytes_max, "{options}: {bytes}");
+    }
+    for options in ["compat=0.10", "extended_l2=on"] {
+        let line = format!("convert -c -B base.img -F raw -o {options} disk.img no.qcow2");
+        image(&yard, line.split(' ')).failed(2, &["-c over a backing file"]);
+    }
+}
+
+#[test]
+fn a_disk_becomes_smaller_when_somebody_says_so() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 a.qcow2 4M");
+    image(&yard, ["amend", "-o", "size=2M", "a.qcow2"]).failed(1, &["add --shrink"]);
+    image(&yard, ["amend", "-q", "--shrink", "-o", "size=2M", "a.qcow2"]).succeeded();
+    assert_eq!(qemu_img(&yard, "info --output=json a.qcow2").json()["virtual-size"], 2 * MIB);
+    qemu_img(&yard, "create -q -f vdi d.vdi 4M");
+    image(&yard, ["resize", "d.vdi", "2M"]).failed(1, &["d.vdi", "VDI images are only read"]);
+}
+
+#[test]
+fn what_a_disk_grows_by_is_allocated_over_a_backing_file() {
+    let yard = Yard::new();
+    for (behind_bytes, mode) in [(2 * MIB, "metadata"), (3 * MIB + 512, "falloc"), (6 * MIB, "full")] {
+        yard.random("base.img", behind_bytes, 3);
+        both(&yard, "create -q -f qcow2 -b base.img -F raw NAME 3145728");
+        let words = |name| format!("resize -q -f qcow2 --preallocation={mode} {name} +2M");
+        image(&yard, words("ours --allow-dir .").split(' ')).succeeded();
+        qemu_img(&yard, &words("theirs"));
+        qemu_img(&yard, "check -q ours");
+        qemu_img(&yard, "compare -f qcow2 -F qcow2 ours theirs");
+        let map = qemu_img(&yard, "map --output=json -f qcow2 -s 3145728 ours").json();
+        assert!(map.as_array().unwrap().iter().all(|entry| entry["depth"] == 0), "{map}");
+    }
+}
+
+#[test]
+fn volumes_of_luks_are_made_as_they_are_said_and_checked_without_a_key() {
+    let yard = Yard::new();
+    fs::write(yard.path("key"), "word").unwrap();
+    fs::set_permissions(yard.path("key"), fs::Permissions::from_mode(0o600)).unwrap();
+    yard.random("disk.img", MIB, 8);
+    let options = "cipher-alg=aes-192,cipher-mode=xts,iter-time=10";
+    image(&yard, ["convert", "-O", "luks", "-o", options, "--key-file", "key", "disk.img", "ours.luks"]).succeeded();
+    let theirs = "compare --object secret,id=s,file=key --image-opts driver=luks,key-secret=s,file.filename=ours.luks \
+                  driver=raw,file.filename=disk.img";
+    qemu_img(&yard, theirs);
+    let checked = image(&yard, ["check", "-f", "luks", "ours.luks"]);
+    assert_eq!((checked.code, checked.stdout.contains("luks, 1048576 bytes")), (Some(63), true), "{checked:?}");
+    for (options, said) in [
+        ("encrypt.ivgen-hash-alg=sha256", "-o encrypt.ivgen-hash-alg: it is for ivgen-alg=essiv"),
+        ("encrypt.ivgen-alg=essiv", "-o encrypt.cipher-mode: with ivgen-alg"),
+    ] {
+        let options = format!("encrypt.format=luks,{options}");
+        image(&yard, ["create", "-f", "qcow2", "-o", &options, "--key-file", "key", "x.qcow2", "1M"])
+            .failed(2, &[said]);
+    }
+    image(&yard, ["amend", "-f", "luks", "-o", "encrypt.state=active", "ours.luks"]).failed(2, &["it is state"]);
+}
+
+#[test]
+fn an_image_is_named_by_json() {
+    let yard = Yard::new();
+    yard.random("disk.img", MIB, 4);
+    qemu_img(&yard, "convert -f raw -O qcow2 disk.img disk.any");
+    let name = r#"json:{"driver":"qcow2","file":{"driver":"file","filename":"disk.any"}}"#;
+    image(&yard, ["compare", name, "disk.img"]).succeeded();
+    image(&yard, ["check", name]).succeeded();
+    image(&yard, ["info", r#"json:{"driver":"nbd","host":"h"}"#]).failed(2, &["nothing is known"]);
+}
+
+#[test]
+fn what_makes_no_sense_is_said_with_its_names() {
+    let yard = Yard::new();
+    write_differences_of_vmdk(&yard);
+    for (line, said) in [
+        ("create -f vmdk -o subformat=monolithicFlat x.vmdk 1M", "monolithicSparse holds the same in one"),
+        ("create -f qcow2 -o backing_file= x.qcow2 1M", "it is the name of a file"),
+        (
+            "create -f vpc -o no_such=1 x.vhd 1M",
+            "the options of vpc images are size, preallocation, subformat, force_size",
+        ),
+        ("create -f raw -o compat6 x.img 1M", "raw images have no compat6"),
+        ("commit top.vmdk", "`blockyard image convert` makes one image"),
+    ] {
+        image(&yard, line.split(' ')).failed(2, &[said]);
+    }
+    image(&yard, ["create", "-b", "", "x.qcow2"]).failed(2, &["-b takes the name of a file"]);
+}
+
+fn write_differences_of_vmdk(yard: &Yard) {
+    qemu_img(yard, "create -q -f vmdk base.vmdk 8M");
+    qemu_img(yard, "create -q -f vmdk -F vmdk -b base.vmdk top.vmdk");
+    write(yard, "base.vmdk", "vmdk", "write -P 1 0 64K");
+}
