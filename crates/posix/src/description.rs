@@ -63,6 +63,9 @@ impl Mapped {
         // What the kernel tells of a descriptor, whoever asks it past this library, is a file's length: as far as the
         // user's limit lets a file have it, which would end the program (SIGXFSZ).
         let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        if longest < PAGE_BYTES as u64 {
+            return Err(Errno(libc::EFBIG));
+        }
         ftruncate(&file, capacity_bytes.min(longest).max(PAGE_BYTES as u64))?;
         // Whoever has it, as another user, too, cannot take the page away from the others.
         fcntl_add_seals(&file, SEALS)?;
@@ -88,10 +91,10 @@ impl Mapped {
 
     /// The one that a descriptor of this process is open on, if that is one.
     pub(crate) fn of(descriptor: c_int) -> Option<Self> {
-        let path = format!("/proc/thread-self/fd/{descriptor}");
-        if readlink(&*path, Vec::new()).ok()?.as_bytes() != LINK {
+        if !Self::is_on(descriptor) {
             return None;
         }
+        let path = format!("/proc/thread-self/fd/{descriptor}");
         let file = open(&*path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
         fcntl_get_seals(&file).ok().filter(|seals| seals.contains(SEALS))?;
         let mapped = Self::map(&file).ok()?;
@@ -105,6 +108,12 @@ impl Mapped {
             return None;
         }
         Some(mapped)
+    }
+
+    /// Whether a descriptor of this process is open on what is called as one.
+    pub(crate) fn is_on(descriptor: c_int) -> bool {
+        let path = format!("/proc/thread-self/fd/{descriptor}");
+        readlink(&*path, Vec::new()).is_ok_and(|link| link.as_bytes() == LINK)
     }
 
     /// The same, as a program has it that was executed.

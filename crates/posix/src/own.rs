@@ -9,7 +9,7 @@ use crate::connection::without_signals;
 use crate::fork::alone;
 use crate::names::Named;
 use crate::setup::Inside;
-use crate::{description, locks, partial_writes, setup};
+use crate::{description, leader, locks, partial_writes, setup};
 use libc::c_int;
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, RawDir, fstat, memfd_create, open, readlink, readlinkat_raw};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
@@ -201,6 +201,7 @@ pub(crate) fn let_go_of_locks(descriptor: c_int) {
 /// Runs `run`, whose descriptors are high ones, where there is room for what it calls: a thread of the program's, or a
 /// handler of its signals, may have 16 KiB of stack and less.
 pub(crate) fn make<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    leader::guard();
     let (mut run, mut made) = (Some(run), None);
     let mut make = || made = run.take().map(|run| make_here(run));
     thread::scope(|scope| {

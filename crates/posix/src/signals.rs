@@ -403,6 +403,10 @@ fn restore(handler: usize, flags: c_int, before: *mut sigaction) {
         && is_caught(before.sa_sigaction)
     {
         before.sa_sigaction = handler;
+        if handler == libc::SIG_DFL && flags == 0 {
+            // As where nobody has ever set anything.
+            before.sa_flags = 0;
+        }
         before.sa_flags = before.sa_flags & !OWN_FLAGS | flags & OWN_FLAGS;
     }
 }
@@ -455,6 +459,14 @@ extern "C" fn caught(signal: c_int, information: *mut siginfo_t, context: *mut c
             mask_changes(0);
         }
     }
+}
+
+/// Ends this process as a signal does.
+pub(crate) fn end_by(signal: c_int) {
+    default_from_now_on(signal);
+    set_mask(0);
+    // SAFETY: numbers.
+    unsafe { libc::kill(libc::getpid(), signal) };
 }
 
 fn default_from_now_on(signal: c_int) {

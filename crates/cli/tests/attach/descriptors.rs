@@ -245,3 +245,14 @@ fn a_descriptor_that_changes_hands_is_always_one_or_the_other() {
     let (disk, file) = (yard.random("disk.img", BYTES, 48), yard.random("file", BYTES, 49));
     run_without_leftovers(&mut on_disk(&disk, [program.as_os_str(), NAME.as_ref(), file.as_ref()])).succeeded();
 }
+
+#[test]
+fn what_takes_a_disks_place_past_this_library_is_not_the_disk() {
+    let yard = Yard::new();
+    let program = c_program(&yard, "posix_stale", &["-lutil"]);
+    let disk = yard.random("disk.img", BYTES, 52);
+    let before = fs::read(&disk).unwrap();
+    let outcome = run_without_leftovers(&mut on_disk(&disk, [program.as_os_str(), NAME.as_ref()])).succeeded();
+    assert_eq!(outcome.stdout, "done");
+    assert!(fs::read(&disk).unwrap() == before);
+}

@@ -1,13 +1,14 @@
 //! Calls on descriptors themselves.
 
 use crate::calls::{OpenDisk, data, disk, duplicated};
+use crate::description::Mapped;
 use crate::errno::{Errno, answer_int};
 use crate::guarded::{get, put};
 use crate::next::calls;
 use crate::signals::Busy;
 use crate::{connection, fork, locks, own, setup, stat, stderr, table, transfer};
 use blockyard_block::Operation;
-use libc::{c_int, c_uint, c_ulong, c_void, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
+use libc::{c_char, c_int, c_uint, c_ulong, c_void, mmsghdr, msghdr, sockaddr, socklen_t, timespec};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 calls! {
@@ -24,6 +25,9 @@ calls! {
         if settled.is_err() { answer_int(settled) } else { closed }
     }
     fn [close_range](first: c_uint, last: c_uint, flags: c_int) -> c_int |_own| {
+        if first > last || flags & !(libc::CLOSE_RANGE_CLOEXEC | libc::CLOSE_RANGE_UNSHARE) as c_int != 0 {
+            return answer_int::<c_int>(Err(Errno(libc::EINVAL)));
+        }
         if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
             table::remove_range(first, last);
         }
@@ -99,15 +103,35 @@ calls! {
         programs(own())
     }
     fn [socketpair](domain: c_int, kind: c_int, protocol: c_int, pair: *mut c_int) -> c_int |own| {
-        let made = own();
-        if made == 0 {
-            // SAFETY: the kernel has put them there.
-            unsafe { (programs(*pair), programs(*pair.add(1))) };
-        }
-        made
+        programs_pair(own(), pair)
     }
     fn [eventfd](count: c_uint, flags: c_int) -> c_int |own| {
         programs(own())
+    }
+    fn [pipe](pair: *mut c_int) -> c_int |own| {
+        programs_pair(own(), pair)
+    }
+    fn [pipe2](pair: *mut c_int, flags: c_int) -> c_int |own| {
+        programs_pair(own(), pair)
+    }
+    fn [daemon](keeps_directory: c_int, keeps_streams: c_int) -> c_int |own| {
+        let made = own();
+        look_at_streams();
+        made
+    }
+    fn [login_tty](terminal: c_int) -> c_int |own| {
+        let made = own();
+        look_at_streams();
+        made
+    }
+    fn [forkpty](
+        controller: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void
+    ) -> libc::pid_t |own| {
+        let made = own();
+        if made == 0 {
+            look_at_streams();
+        }
+        made
     }
     fn [recvmsg](socket: c_int, message: *mut msghdr, flags: c_int) -> isize |own| {
         let received = own();
@@ -138,10 +162,25 @@ calls! {
     }
 }
 
-/// A new descriptor of the program's.
+/// A new descriptor of the program's. A disk that had that number was closed past this library.
 fn programs(descriptor: c_int) -> c_int {
+    table::remove(descriptor);
     own::is_programs(descriptor);
     descriptor
+}
+
+/// The same of two, where the kernel has made them.
+fn programs_pair(made: c_int, pair: *const c_int) -> c_int {
+    if made == 0 {
+        // SAFETY: the kernel has put them there.
+        unsafe { (programs(*pair), programs(*pair.add(1))) };
+    }
+    made
+}
+
+/// After what puts others in the place of the standard streams within libc: which of them are disks still.
+fn look_at_streams() {
+    (0..=2).filter(|&stream| table::has(stream) && !Mapped::is_on(stream)).for_each(|stream| _ = table::remove(stream));
 }
 
 /// Descriptors that somebody has passed to the program.
@@ -262,6 +301,9 @@ fn section_locked(disk: OpenDisk, command: c_int, length: i64) -> Result<c_int, 
     if command != libc::F_GETLK || is_free { Ok(0) } else { Err(Errno(libc::EACCES)) }
 }
 
+/// Flags that mean something when a file is opened, and nothing later.
+const AT_OPENING: c_int = libc::O_CREAT | libc::O_EXCL | libc::O_NOCTTY | libc::O_TRUNC;
+
 /// What fcntl(2) says of a disk, where that is not what the kernel says.
 fn controlled(descriptor: c_int, command: c_int, argument: usize) -> Option<c_int> {
     let is_ours = matches!(
@@ -277,7 +319,7 @@ fn controlled(descriptor: c_int, command: c_int, argument: usize) -> Option<c_in
     );
     let open = table::find(descriptor).filter(|_| is_ours)?;
     Some(match command {
-        libc::F_GETFL => open.mapped().get().flags(),
+        libc::F_GETFL => open.mapped().get().flags() & !AT_OPENING,
         libc::F_SETFL => {
             open.mapped().get().set_flags(argument as c_int);
             0
