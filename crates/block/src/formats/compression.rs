@@ -97,7 +97,7 @@ impl Compression {
                 Box::new(decoder)
             }
         };
-        Ok(Box::new(Explained { decoder, compression: self }))
+        Ok(Box::new(Explained { decoder, compression: self, done_bytes: 0 }))
     }
 
     /// How many bytes a file of this kind decompresses to, by what it says of itself; `None` when it does not say. What
@@ -116,11 +116,14 @@ impl Compression {
 struct Explained {
     decoder: Box<dyn Read>,
     compression: Compression,
+    /// What came out of it so far.
+    done_bytes: u64,
 }
 
 impl Read for Explained {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.decoder.read(bytes).map_err(|error| {
+        let done_bytes = self.done_bytes;
+        let read = self.decoder.read(bytes).map_err(|error| {
             let said = error.to_string();
             let problem = match error.kind() {
                 ErrorKind::Interrupted | ErrorKind::BrokenPipe => return error,
@@ -139,7 +142,9 @@ impl Read for Explained {
                 }
                 _ => format!("it is damaged, or something follows that is not {}: {said}", self.compression.word()),
             };
-            io::Error::new(ErrorKind::InvalidData, problem)
-        })
+            io::Error::new(ErrorKind::InvalidData, format!("after {done_bytes} bytes of its contents, {problem}"))
+        })?;
+        self.done_bytes = done_bytes.saturating_add(read as u64);
+        Ok(read)
     }
 }
