@@ -43,6 +43,11 @@ impl DiskEnd {
         Ok(Self { disk: Arc::new(WatchedDisk::new(disk)), sector_bytes, session })
     }
 
+    /// Whether another process serves it.
+    pub(crate) fn is_session(&self) -> bool {
+        self.session.is_some()
+    }
+
     /// How many queues it can have open for the guest.
     pub(crate) fn queues_max(&self) -> usize {
         self.session.as_ref().map_or(usize::MAX, |session| session.queues_for(self.sector_bytes))

@@ -83,9 +83,9 @@ fn run_guest(
         || input.counts().bytes_read.min(source.length_bytes) + written(&output.counts()).min(source.length_bytes),
         || input.counts().bytes_read,
         || [source.end.disk.work(), destination.end.disk.work()],
-        |device| match device {
-            Device::Input => source.first_error(),
-            Device::Output => destination.end.first_error(),
+        |device, offset| match device {
+            Device::Input => source.first_error().map(|why| (source.first_failure(offset, plan.request_bytes), why)),
+            Device::Output => destination.end.first_error().map(|why| (offset, why)),
         },
     )?;
     let done = Instant::now();

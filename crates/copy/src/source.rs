@@ -3,7 +3,7 @@
 use crate::disk_end::DiskEnd;
 use crate::plan::{CopyPlan, SECTOR_BYTES_DEFAULT};
 use anyhow::{Result, bail};
-use blockyard_block::{Disk, Extent, ExtentKind, UnpackedDisk, walk_extents};
+use blockyard_block::{Disk, DiskReader, Extent, ExtentKind, UnpackedDisk, walk_extents};
 use blockyard_session::open::{OpenOptions, open_disk};
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,6 +68,21 @@ impl Source {
     pub(crate) fn first_error(&self) -> Option<String> {
         let error = self.end.first_error()?;
         Some(self.unpacked.as_ref().and_then(|unpacked| unpacked.failure()).unwrap_or(error))
+    }
+
+    /// Where the first sector lies that cannot be read of a request at an offset that failed; the offset, where that
+    /// cannot be found out.
+    pub(crate) fn first_failure(&self, offset_bytes: u64, request_bytes: u32) -> u64 {
+        // What is decompressed is read once, and who lost a session waits for it.
+        if self.unpacked.is_some() || self.end.is_session() {
+            return offset_bytes;
+        }
+        let end = offset_bytes.saturating_add(request_bytes.into()).min(self.end.disk.geometry().capacity_bytes);
+        let mut sector = vec![0; self.end.sector_bytes as usize];
+        let failed = DiskReader::new(&*self.end.disk).ok().and_then(|mut reader| {
+            (offset_bytes..end).step_by(sector.len()).find(|&at| reader.read(at, &mut sector).is_err())
+        });
+        failed.unwrap_or(offset_bytes)
     }
 
     /// Calls `take` for every range of data, in order; returns how many bytes that is.

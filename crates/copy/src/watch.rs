@@ -72,7 +72,8 @@ impl<'a> Watch<'a> {
 
     /// Waits until the guest has copied everything and halted. `life` counts what the guest has got done: a number that
     /// only grows, and not for ever; nor does what the guest reports: so no guest goes on without end. `data_bytes` is
-    /// how much has been read, `work` what the disks have been given to do.
+    /// how much has been read, `work` what the disks have been given to do, `disk_error` where in a request that failed
+    /// a disk does, and why.
     ///
     /// # Errors
     /// A sentence on what went wrong instead.
@@ -81,7 +82,7 @@ impl<'a> Watch<'a> {
         life: impl Fn() -> u64,
         data_bytes: impl Fn() -> u64,
         work: impl Fn() -> [Work; 2],
-        disk_error: impl Fn(Device) -> Option<String>,
+        disk_error: impl Fn(Device, u64) -> Option<(u64, String)>,
     ) -> Result<Complete> {
         let (mut last_life, mut last_sign) = (None, Instant::now());
         let (mut last_work, mut last_sample) = (work(), Instant::now());
@@ -123,7 +124,11 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn take(&mut self, event: Event, disk_error: &impl Fn(Device) -> Option<String>) -> Result<Option<Complete>> {
+    fn take(
+        &mut self,
+        event: Event,
+        disk_error: &impl Fn(Device, u64) -> Option<(u64, String)>,
+    ) -> Result<Option<Complete>> {
         match event {
             Event::Guest(message) => {
                 let message = message.map_err(|error| anyhow!("the guest sent {error}"))?;
@@ -141,7 +146,11 @@ impl<'a> Watch<'a> {
         Ok(None)
     }
 
-    fn message(&mut self, message: GuestMessage, disk_error: &impl Fn(Device) -> Option<String>) -> Result<()> {
+    fn message(
+        &mut self,
+        message: GuestMessage,
+        disk_error: &impl Fn(Device, u64) -> Option<(u64, String)>,
+    ) -> Result<()> {
         if self.complete.is_some() {
             bail!("the guest went on after it reported Complete");
         }
@@ -178,7 +187,11 @@ impl<'a> Watch<'a> {
     }
 
     /// The guest says where, the disk says why.
-    fn guest_error(&self, error: &messages::Error, disk_error: &impl Fn(Device) -> Option<String>) -> anyhow::Error {
+    fn guest_error(
+        &self,
+        error: &messages::Error,
+        disk_error: &impl Fn(Device, u64) -> Option<(u64, String)>,
+    ) -> anyhow::Error {
         let device = if error.device.as_str() == Device::Output.name() { Device::Output } else { Device::Input };
         let disk = match device {
             Device::Input => &self.plan.input.named,
@@ -200,11 +213,12 @@ impl<'a> Watch<'a> {
             }
         };
         let offset = error.sector.saturating_mul(u64::from(sector_bytes));
-        let place = if verb == "flush" { String::new() } else { format!(" at byte {offset}") };
-        match disk_error(device) {
-            Some(why) => anyhow!("cannot {verb} {disk}{place}: {why}"),
+        let place = |offset| if verb == "flush" { String::new() } else { format!(" at byte {offset}") };
+        match disk_error(device, offset) {
+            Some((offset, why)) => anyhow!("cannot {verb} {disk}{}: {why}", place(offset)),
             None => anyhow!(
-                "the guest could not {verb} {disk}{place}: virtio-blk status {}{}",
+                "the guest could not {verb} {disk}{}: virtio-blk status {}{}",
+                place(offset),
                 error.status,
                 if error.detail.is_empty() { String::new() } else { format!(", {}", printable(&error.detail)) },
             ),
