@@ -96,7 +96,7 @@ impl AllowedDirectories {
         if name.is_empty() || name.contains('\0') {
             return Err(unusable(format!("refers to a file by an impossible name, {name:?}")));
         }
-        let failed = failed(Path::new(name));
+        let failed = failed(image, Path::new(name));
         let named = image.parent().unwrap_or(Path::new("")).join(name);
         // Whose symbolic links are followed is the kernel's to decide.
         let by_kernel = openat(CWD, &named, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
@@ -111,7 +111,7 @@ impl AllowedDirectories {
         if !is_same(&seen, &by_kernel).map_err(&failed)? {
             return Err(failed(io::Error::other("it is being moved or replaced")));
         }
-        Ok(FoundFile { seen, path: named, target, name: name.into() })
+        Ok(FoundFile { seen, path: named, target, image: image.into(), name: name.into() })
     }
 }
 
@@ -122,7 +122,9 @@ pub(super) struct FoundFile {
     path: PathBuf,
     /// The same, symbolic links resolved.
     target: PathBuf,
-    /// As the image calls it.
+    /// The image that refers to it.
+    image: PathBuf,
+    /// As that calls it.
     name: PathBuf,
 }
 
@@ -140,12 +142,13 @@ impl FoundFile {
     /// Opens it, as every disk is opened. If it is `writable`, it is locked under the name that `lock_as` gives it,
     /// before anything that somebody else may be about is judged. Gives its path too.
     pub(super) fn open(self, writable: bool, lock_as: Option<&Path>) -> Result<(File, PathBuf), ImageError> {
-        let Self { seen, path, name, .. } = self;
+        let Self { seen, path, image, name, .. } = self;
+        let failed = failed(&image, &name);
         let file = FileDisk::open_seen(seen, &path, !writable).map_err(|error| match error {
-            FileDiskError::Open { source, .. } => failed(&name)(source),
+            FileDiskError::Open { source, .. } => failed(source),
             error => error.into(),
         })?;
-        let opened = OpenedFile::new(file.try_clone().map_err(failed(&name))?, path.clone());
+        let opened = OpenedFile::new(file.try_clone().map_err(&failed)?, path.clone());
         if !writable {
             FoundJournal::refuse(&opened)?;
             return Ok((file, path));
@@ -158,8 +161,8 @@ impl FoundFile {
     }
 }
 
-fn failed(name: &Path) -> impl Fn(io::Error) -> ImageError {
-    move |source| ImageError::System { action: "open what an image refers to,", path: name.to_owned(), source }
+fn failed(image: &Path, name: &Path) -> impl Fn(io::Error) -> ImageError {
+    move |source| ImageError::Referred { image: image.to_owned(), name: name.to_owned(), source }
 }
 
 fn is_same(a: impl AsFd, b: impl AsFd) -> io::Result<bool> {

@@ -35,6 +35,16 @@ pub enum ImageError {
         /// What is wrong with it, and what may help; goes on after the path.
         problem: String,
     },
+    /// The image refers to a file that cannot be opened.
+    #[error("{} refers to {}, which cannot be opened", shown(image), shown(name))]
+    Referred {
+        /// The image that refers to it.
+        image: PathBuf,
+        /// The file, as the image calls it.
+        name: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// The image refers to a file that the user did not allow.
     #[error("{} refers to {}, {}", shown(image), shown(target), Remedy::AllowDirectory(directory))]
     NotAllowed {

@@ -152,7 +152,7 @@ impl Parent {
             let found = allowed.find(path, &name).and_then(|found| found.open(false, None));
             let (file, path) = match found {
                 Ok(found) => found,
-                Err(ImageError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
+                Err(ImageError::Referred { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => {
                     refused.get_or_insert(error);
                     continue;
