@@ -50,8 +50,10 @@ mod references;
 mod repair;
 mod resize;
 mod snapshots;
+mod table_users;
 #[cfg(test)]
 mod tests;
+mod use_counts;
 mod use_map;
 mod version_2;
 mod worker;

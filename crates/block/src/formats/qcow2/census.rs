@@ -2,39 +2,50 @@
 //! refcounts.
 //!
 //! It counts as `qemu-img check` does, which finds the same, and says more where a cluster has two uses though its
-//! refcount knows, or lies in a data file where it cannot be read. Nothing is read twice, whatever the image says: of
-//! a table that several snapshots share, each entry counts so often. So the work is bounded by the file's length, and
-//! the memory by two bytes for each of its clusters.
+//! refcount knows, or lies in a data file where it cannot be read. Nothing is read twice because an image says so: of a
+//! table that several snapshots share, each entry counts so often. So the work is bounded by the file's length.
+//!
+//! So is the memory, by two bytes for each cluster of a window ([`UseCounts`]) and eight for each L2 table
+//! ([`UsedTables`]): what is too long for one window is gone through window by window, all tables for each. What does
+//! not depend on the window is said once.
 
-use super::bitmaps;
-use super::check::clusters_of;
+mod refcounts;
+mod tables;
+
+use super::check::{CLUSTERS_MAX, clusters_of};
 use super::entries::{COPIED, Layout, ZERO};
 use super::header::{Header, Table};
-use super::refblock::Refblock;
 use super::references::{self, Part, Reference};
-use super::snapshots::{self, Directory, L1_MAX_BYTES};
+use super::table_users::{UsedTable, UsedTables};
+use super::use_counts::{COMPRESSED, DATA, ONE, SNAPSHOT, TWICE, UseCounts};
 use crate::formats::{CheckReport, Repair, WritableFile};
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
+use std::ops::Range;
 
 /// Hears of each thing that is wrong, in a line.
 pub(super) type Tell<'a> = &'a mut dyn FnMut(&str);
 
-/// Of a cluster: its refcount is one.
-const ONE: u8 = 1;
-/// It is in use by a table,
-const METADATA: u8 = 1 << 1;
-/// by data of the disk,
-const DATA: u8 = 1 << 2;
-/// by compressed data,
-const COMPRESSED: u8 = 1 << 3;
-/// by data of snapshots alone, which share it with the disk and with each other,
-const SNAPSHOT: u8 = 1 << 4;
-/// or by two of them that cannot share it.
-const TWICE: u8 = 1 << 5;
+/// What windows, tables and blocks of refcounts are to take together, if that is enough for the smallest window.
+const MEMORY_BYTES: u64 = 36 << 20;
+/// The smallest window.
+const WINDOW_CLUSTERS: u64 = 1 << 22;
+/// Of a cluster: its count and its flags; and a count that does not fit.
+const SMALL_BYTES: u64 = 2;
+const LARGE_BYTES: u64 = 4;
 
-/// The largest count that a byte holds; the others are in a map.
-const SMALL_MAX: u8 = 254;
+/// Of a block of refcounts: something else uses it, too, so it is not written to.
+const IS_SHARED: u32 = 1 << 31;
+
+const _: () = assert!(CLUSTERS_MAX <= IS_SHARED as u64);
+
+/// A table that a directory names, and how often it does.
+#[derive(Clone, Copy, Debug)]
+struct NamedTable {
+    table: Table,
+    users: u64,
+    /// It may be looked into.
+    is_sound: bool,
+}
 
 pub(super) struct Census<'a> {
     file: &'a WritableFile,
@@ -43,12 +54,22 @@ pub(super) struct Census<'a> {
     /// Entries are to say what refcounts are. Those were put right before.
     pub(super) mends_marks: bool,
     tell: Tell<'a>,
-    /// By cluster of the file.
-    small_counts: Vec<u8>,
-    large_counts: HashMap<u64, u64>,
-    flags: Vec<u8>,
-    /// By index in the refcount table: the blocks that can be used, else 0.
-    refblocks: Vec<u64>,
+    /// Clusters of the file.
+    clusters: u64,
+    window_clusters: u64,
+    /// Those of the window that is gone through.
+    counts: UseCounts,
+    /// What does not depend on the window is said now.
+    tells: bool,
+    /// By index in the refcount table: the clusters of the blocks that can be used, else 0.
+    refblocks: Vec<u32>,
+    with_refcounts: bool,
+    /// The directories, what their entries name, and L2 tables.
+    directories: Vec<Table>,
+    bitmaps: Vec<NamedTable>,
+    snapshots: Vec<NamedTable>,
+    tables: UsedTables,
+    highest: Option<u64>,
     pub(super) report: CheckReport,
     /// Something was not looked into, so what seems to be used by nobody may be.
     pub(super) is_incomplete: bool,
@@ -74,10 +95,17 @@ impl<'a> Census<'a> {
             repair,
             mends_marks: false,
             tell,
-            small_counts: vec![0; clusters as usize],
-            large_counts: HashMap::new(),
-            flags: vec![0; clusters as usize],
+            clusters,
+            window_clusters: WINDOW_CLUSTERS,
+            counts: UseCounts::none(),
+            tells: false,
             refblocks: Vec::new(),
+            with_refcounts: true,
+            directories: Vec::new(),
+            bitmaps: Vec::new(),
+            snapshots: Vec::new(),
+            tables: UsedTables::default(),
+            highest: None,
             report: CheckReport { total_clusters, ..CheckReport::default() },
             is_incomplete: false,
             lacks_refcounts: false,
@@ -87,27 +115,62 @@ impl<'a> Census<'a> {
 
     /// Counts, compares, and repairs what it may.
     pub(super) fn take(&mut self) -> io::Result<()> {
-        self.look_at_refcounts()?;
-        self.count_tables(true)?;
-        self.compare()
+        self.look_at_refblocks()?;
+        self.look_at_tables()?;
+        if self.repair != Repair::None && self.windows().nth(1).is_some() {
+            // Which blocks of refcounts something else uses has to be known before one is written to.
+            for window in self.windows() {
+                self.count_window(window, false)?;
+            }
+        }
+        for window in self.windows() {
+            self.count_window(window.clone(), window.start == 0)?;
+            self.compare(window)?;
+        }
+        self.judge_places()?;
+        self.report.image_end_bytes = self.highest.map_or(0, |highest| (highest + 1) << self.header.cluster_bits);
+        Ok(())
     }
 
-    /// Counts what is referred to, but for the refcounts themselves.
+    /// Prepares to count what is referred to, but for the refcounts themselves ([`Census::count`]).
     pub(super) fn count_without_refcounts(&mut self) -> io::Result<()> {
-        self.count_tables(false)
+        self.with_refcounts = false;
+        self.look_at_tables()?;
+        self.count_window(0..self.clusters.min(self.window_clusters), false)
     }
 
     /// Clusters of the file.
     pub(super) fn clusters(&self) -> u64 {
-        self.flags.len() as u64
+        self.clusters
     }
 
-    /// References to a cluster.
-    pub(super) fn count(&self, cluster: usize) -> u64 {
-        match self.small_counts.get(cluster) {
-            Some(&small) if small <= SMALL_MAX => small.into(),
-            _ => self.large_counts.get(&(cluster as u64)).copied().unwrap_or(0),
+    /// References to a cluster. Whoever asks for one after the other has each window counted once.
+    pub(super) fn count(&mut self, cluster: u64) -> io::Result<u64> {
+        let start = cluster - cluster % self.window_clusters;
+        if self.counts.window().start != start {
+            self.count_window(start..self.clusters.min(start + self.window_clusters), false)?;
         }
+        Ok(self.counts.count(cluster))
+    }
+
+    fn windows(&self) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (clusters, window_clusters) = (self.clusters, self.window_clusters);
+        let starts = (0..clusters).step_by(window_clusters as usize);
+        starts.map(move |start| start..clusters.min(start + window_clusters))
+    }
+
+    /// Makes windows as large as there is memory for, of a cluster so much.
+    fn set_windows(&mut self, cluster_bytes: u64) {
+        let tables_bytes = self.refblocks.len() as u64 * 4 + self.tables.all().len() as u64 * 8;
+        let clusters = MEMORY_BYTES.saturating_sub(tables_bytes) / cluster_bytes;
+        self.window_clusters = clusters.max(WINDOW_CLUSTERS);
+    }
+
+    /// Goes on with the clusters of a window, of which nothing is known yet.
+    fn begin(&mut self, window: Range<u64>) {
+        // Not both at once.
+        self.counts = UseCounts::none();
+        self.counts = UseCounts::new(window);
     }
 
     fn corrupt(&mut self, what: &str) {
@@ -120,181 +183,58 @@ impl<'a> Census<'a> {
         (self.tell)(&format!("ERROR {what}"));
     }
 
-    /// Which clusters have a refcount of one, as tables say that they know.
-    fn look_at_refcounts(&mut self) -> io::Result<()> {
-        let per_block = self.refcounts_per_block();
-        let mut seen = HashSet::new();
-        for refblock in references::in_refcount_table(self.file, self.header) {
-            let refblock = refblock?;
-            let Reference { index, offset_bytes, length_bytes, .. } = refblock;
-            let is_usable = refblock.is_aligned(self.header) && self.file.has(offset_bytes, 1);
-            if !is_usable {
-                self.corrupt(&format!(
-                    "refcount block {index} at {offset_bytes:#x} is not aligned or outside the image"
-                ));
-                self.lacks_refcounts = true;
-                continue;
-            }
-            if !seen.insert(offset_bytes) {
-                self.corrupt(&format!("refcount block {index} at {offset_bytes:#x} is that of other clusters, too"));
-                self.lacks_refcounts = true;
-                continue;
-            }
-            self.refblocks.resize(index, 0);
-            self.refblocks.push(offset_bytes);
-            debug_assert_eq!(length_bytes, self.header.cluster_bytes());
-            let first = index as u64 * per_block;
-            // What is behind the end of the file is not counted.
-            let Some(flags) = self.flags.get_mut(first as usize..).filter(|flags| !flags.is_empty()) else { continue };
-            let block = Refblock::read(self.file, self.header, offset_bytes)?;
-            for (at, flags) in flags.iter_mut().take(per_block as usize).enumerate() {
-                *flags |= if block.get(at) == 1 { ONE } else { 0 };
-            }
+    /// The same of what does not depend on the window.
+    fn corrupt_once(&mut self, users: u64, what: &str) {
+        if self.tells {
+            self.corrupt_for(users, what);
         }
-        Ok(())
     }
 
-    fn refcounts_per_block(&self) -> u64 {
-        (self.header.cluster_bytes() * 8) >> self.header.refcount_order
-    }
-
-    fn count_tables(&mut self, with_refcounts: bool) -> io::Result<()> {
-        for reference in references::in_header(self.header) {
-            if with_refcounts || reference.part != Part::RefcountTable {
-                self.claim(&reference, METADATA, 1);
-            }
-        }
-        for (index, offset_bytes) in self.refblocks.clone().into_iter().enumerate().filter(|&(_, offset)| offset != 0) {
-            let length_bytes = self.header.cluster_bytes();
-            let block = Reference { part: Part::Refblock, index, entry: 0, offset_bytes, length_bytes };
-            self.lacks_refcounts |= !self.claim(&block, METADATA, 1);
-        }
-        let bitmaps = bitmaps::directory(self.file, self.header)?;
-        for (table, users) in self.claim_directory(&bitmaps) {
-            if users > 1 {
-                // Snapshots may share a table, which does not change. What one bitmap says would be said by the other.
-                self.flag(table.offset_bytes, TWICE);
-            }
-            for offset_bytes in bitmaps::in_table(self.file, table) {
-                let bits = Table { offset_bytes: offset_bytes?, length_bytes: self.header.cluster_bytes() };
-                self.claim_table(bits, users);
-            }
-        }
-        let snapshots = snapshots::snapshots(self.file, self.header)?;
-        let l1_tables = self.claim_directory(&snapshots);
-        let l2_tables = self.count_l1_tables(&l1_tables)?;
-        for (offset_bytes, users) in l2_tables {
-            self.count_l2_table(offset_bytes, users)?;
-        }
-        Ok(())
-    }
-
-    /// Claims a directory and the tables that it names; those that can be looked into, each once, and how often it
-    /// names them.
-    fn claim_directory(&mut self, directory: &Directory) -> Vec<(Table, u64)> {
-        if let Some(flaw) = &directory.flaw {
-            self.is_incomplete = true;
-            self.corrupt(flaw);
-        }
-        if let Some(own) = directory.own {
-            self.claim_table(own, 1);
-        }
-        let mut tables = BTreeMap::<(u64, u64), u64>::new();
-        for table in directory.tables.iter().filter(|table| table.length_bytes > 0) {
-            *tables.entry((table.offset_bytes, table.length_bytes)).or_default() += 1;
-        }
-        let (mut sound, mut end_bytes) = (Vec::new(), 0);
-        for ((offset_bytes, length_bytes), users) in tables {
-            let table = Table { offset_bytes, length_bytes };
-            // Any number of them, each of a length of its own, would be claimed for ever.
-            if offset_bytes < end_bytes {
-                self.is_incomplete = true;
-                self.corrupt(&format!("a table of {length_bytes} bytes at {offset_bytes:#x} overlaps another"));
-            } else if length_bytes > L1_MAX_BYTES {
-                self.is_incomplete = true;
-                self.corrupt(&format!("a table at {offset_bytes:#x} has {length_bytes} bytes, which is too large"));
-            } else if self.claim_table(table, users) {
-                sound.push((table, users));
-                end_bytes = offset_bytes + length_bytes;
-            }
-        }
-        sound
-    }
-
-    /// Whether the table may be looked into.
-    fn claim_table(&mut self, table: Table, users: u64) -> bool {
-        let Table { offset_bytes, length_bytes } = table;
-        let reference = Reference { part: Part::L1Table, index: 0, entry: 0, offset_bytes, length_bytes };
-        if !reference.is_aligned(self.header) {
-            self.is_incomplete = true;
-            self.corrupt(&format!("a table at {offset_bytes:#x} is not cluster aligned"));
-            return false;
-        }
-        let is_sound = self.claim(&reference, METADATA, users);
-        self.is_incomplete |= !is_sound;
-        is_sound
-    }
-
-    /// The L2 tables that can be looked into, each with how many use it.
-    fn count_l1_tables(&mut self, of_snapshots: &[(Table, u64)]) -> io::Result<BTreeMap<u64, TableUsers>> {
-        let mut found = BTreeMap::<u64, TableUsers>::new();
+    /// Judges what the disk's L1 entries say of the refcounts of tables in the window.
+    fn judge_l1_marks(&mut self) -> io::Result<()> {
         for reference in references::in_l1(self.file, self.header, self.header.l1) {
             let reference = reference?;
-            if self.judge_l2_reference(&reference, 1) && self.is_marked_wrong(&reference) {
+            if reference.is_used() && reference.is_aligned(self.header) && self.is_marked_wrong(&reference) {
                 let Reference { index, entry, .. } = reference;
                 let what = format!("OFLAG_COPIED L2 cluster: l1_index={index} l1_entry={entry:x}");
                 self.judge_mark(&what, self.header.l1.offset_bytes, &reference, 1)?;
             }
-            if !reference.is_used() {
-                continue;
-            }
-            let users = found.entry(reference.offset_bytes).or_default();
-            users.all += 1;
-            users.active += 1;
-            users.l1_index.get_or_insert(reference.index);
         }
-        for &(l1, count) in of_snapshots {
-            for reference in references::in_l1(self.file, self.header, l1) {
-                let reference = reference?;
-                self.judge_l2_reference(&reference, count);
-                if reference.is_used() {
-                    found.entry(reference.offset_bytes).or_default().all += count;
-                }
-            }
-        }
-        let mut sound = BTreeMap::new();
-        for (offset_bytes, users) in found {
-            let length_bytes = self.header.cluster_bytes();
-            let reference = Reference { part: Part::L2Table, index: 0, entry: 0, offset_bytes, length_bytes };
-            let may_be_read = reference.is_aligned(self.header) && self.claim(&reference, METADATA, users.all);
-            self.is_incomplete |= !may_be_read;
-            if users.active > 1 {
-                self.flag(offset_bytes, TWICE);
-            }
-            if may_be_read {
-                sound.insert(offset_bytes, users);
-            }
-        }
-        Ok(sound)
+        Ok(())
     }
 
-    /// Whether it leads to where a table may be.
-    fn judge_l2_reference(&mut self, reference: &Reference, users: u64) -> bool {
-        let Reference { entry, offset_bytes, .. } = *reference;
-        if reference.has_reserved_bits() {
-            self.corrupt_for(users, &format!("found L1 entry with reserved bits set: {entry:x}"));
+    /// Counts what refers to clusters of a window; what of that is wrong wherever it leads is said if it `tells`.
+    fn count_window(&mut self, window: Range<u64>, tells: bool) -> io::Result<()> {
+        self.tells = false;
+        self.begin(window);
+        self.flag_ones()?;
+        self.claim_metadata();
+        self.tells = tells;
+        self.claim_bitmaps()?;
+        self.judge_l1_marks()?;
+        self.claim_l2_tables();
+        for index in 0..self.tables.all().len() {
+            let Some(&table) = self.tables.all().get(index) else { break };
+            if table.is_sound() {
+                self.count_l2_table(table)?;
+            }
         }
-        if reference.is_used() && !reference.is_aligned(self.header) {
-            let what = format!("l2_offset={offset_bytes:x}: Table is not cluster aligned; L1 entry corrupted");
-            self.corrupt_for(users, &what);
+        for refblock in self.refblocks.iter_mut().filter(|refblock| **refblock != 0) {
+            if self.counts.has(u64::from(*refblock & !IS_SHARED), TWICE) {
+                *refblock |= IS_SHARED;
+                self.lacks_refcounts = true;
+            }
         }
-        reference.is_used() && reference.is_aligned(self.header)
+        Ok(())
     }
 
-    /// Whether an entry says wrongly that what it refers to has or has not a refcount of one.
+    /// Whether an entry says wrongly that what it refers to, in the window, has or has not a refcount of one.
     fn is_marked_wrong(&self, reference: &Reference) -> bool {
-        // What lies behind the file's end has none.
-        reference.is_copied() != self.has_flag(reference.offset_bytes, ONE)
+        let (offset, window) = (reference.offset_bytes, self.counts.window());
+        // What lies behind the file's end has none: that is said with the last of the windows.
+        let cluster = offset >> self.header.cluster_bits;
+        let is_here = window.contains(&cluster) || cluster >= self.clusters && window.end == self.clusters;
+        is_here && reference.is_copied() != self.counts.has(cluster, ONE)
     }
 
     fn judge_mark(&mut self, what: &str, table: u64, reference: &Reference, users: u64) -> io::Result<()> {
@@ -314,22 +254,21 @@ impl<'a> Census<'a> {
         Ok(())
     }
 
-    fn count_l2_table(&mut self, table: u64, users: TableUsers) -> io::Result<()> {
+    fn count_l2_table(&mut self, users: UsedTable) -> io::Result<()> {
+        let (table, is_active) = (users.cluster() << self.header.cluster_bits, users.is_active());
         let mut next_contiguous = 0;
-        let is_active = users.active > 0;
         for reference in references::in_l2(self.file, self.header, table) {
             let reference = reference?;
             let is_compressed = reference.part == Part::Compressed;
-            self.compressed_entries += u64::from(is_compressed);
+            self.compressed_entries += u64::from(is_compressed && self.tells);
             self.judge_cluster(&reference, table, users)?;
-            self.judge_place(&reference, users);
             // Zeros that lie at the beginning of a data file lie nowhere, for QEMU.
             let is_first = reference.part == Part::External && reference.offset_bytes == 0;
             let is_nowhere = is_first && !self.header.has_extended_l2() && reference.entry & ZERO != 0;
             if is_nowhere || (!reference.is_used() && reference.part != Part::External) {
                 continue;
             }
-            if is_active {
+            if is_active && self.tells {
                 self.report.allocated_clusters += 1;
                 self.report.compressed_clusters += u64::from(is_compressed);
                 let is_apart = next_contiguous != 0 && reference.offset_bytes != next_contiguous;
@@ -346,25 +285,25 @@ impl<'a> Census<'a> {
                 (false, true) => DATA,
                 (false, false) => SNAPSHOT,
             };
-            self.claim(&reference, how, users.all);
+            self.claim(&reference, how, users.users());
         }
         Ok(())
     }
 
-    fn judge_cluster(&mut self, reference: &Reference, table: u64, users: TableUsers) -> io::Result<()> {
+    fn judge_cluster(&mut self, reference: &Reference, table: u64, users: UsedTable) -> io::Result<()> {
         let Reference { entry, offset_bytes, part, .. } = *reference;
         if part == Part::Compressed {
-            if reference.is_copied() {
+            if reference.is_copied() && self.tells {
                 let what = format!("coffset={offset_bytes:#x}: copied flag must never be set for compressed clusters,");
-                self.judge_mark(&what, table, reference, users.all)?;
+                self.judge_mark(&what, table, reference, users.users())?;
             }
             if self.header.data_file.is_some() {
-                self.corrupt_for(users.all, &format!("compressed cluster with data file, entry={entry:#x}"));
+                self.corrupt_once(users.users(), &format!("compressed cluster with data file, entry={entry:#x}"));
             }
             return Ok(());
         }
         if reference.has_reserved_bits() {
-            self.corrupt_for(users.all, &format!("found l2 entry with reserved bits set: {entry:x}"));
+            self.corrupt_once(users.users(), &format!("found l2 entry with reserved bits set: {entry:x}"));
         }
         if !reference.is_used() {
             return Ok(());
@@ -372,38 +311,49 @@ impl<'a> Census<'a> {
         if !reference.is_aligned(self.header) {
             let what = if entry & ZERO == 0 { "Data cluster" } else { "Preallocated cluster" };
             let what = format!("offset={offset_bytes:x}: {what} is not properly aligned; L2 entry corrupted");
-            self.corrupt_for(users.all, &what);
-        } else if users.active > 0 && self.is_marked_wrong(reference) {
+            self.corrupt_once(users.users(), &what);
+        } else if users.is_active() && self.is_marked_wrong(reference) {
             // Marks of a snapshot's tables mean nothing until it is applied.
             self.judge_mark(&format!("OFLAG_COPIED data cluster: l2_entry={entry:x}"), table, reference, 1)?;
         }
         Ok(())
     }
 
-    /// Whether it lies in the data file where it does on the disk, which is how it is read.
-    fn judge_place(&mut self, reference: &Reference, users: TableUsers) {
+    /// Judges whether what the disk has in a data file lies there where it does on the disk, which is how it is read.
+    fn judge_places(&mut self) -> io::Result<()> {
+        if self.header.data_file.is_none() {
+            return Ok(());
+        }
+        for table in references::in_l1(self.file, self.header, self.header.l1) {
+            let table = table?;
+            let cluster = table.offset_bytes >> self.header.cluster_bits;
+            // Each for the first part of the disk that it is for.
+            if !table.is_used() || !table.is_aligned(self.header) || !self.tables.is_first_time(cluster) {
+                continue;
+            }
+            for reference in references::in_l2(self.file, self.header, table.offset_bytes) {
+                self.judge_place(&reference?, table.index);
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_place(&mut self, reference: &Reference, l1_index: usize) {
         let Reference { part, index, entry, offset_bytes, .. } = *reference;
-        let Some(l1_index) = users.l1_index.filter(|_| part == Part::External) else { return };
         let layout = Layout::of(self.header);
         let disk_offset = ((l1_index as u64) << layout.table_bits() | index as u64) << layout.cluster_bits;
-        if offset_bytes != disk_offset && (offset_bytes != 0 || reference.is_copied()) {
+        if part == Part::External && offset_bytes != disk_offset && (offset_bytes != 0 || reference.is_copied()) {
             let what = format!("l2_entry={entry:x}: the cluster at {disk_offset:#x} of the disk");
             self.corrupt(&format!("{what} lies at {offset_bytes:#x} of the data file, the place of another"));
         }
     }
 
     fn flag(&mut self, offset: u64, flag: u8) {
-        if let Some(flags) = self.flags.get_mut((offset >> self.header.cluster_bits) as usize) {
-            *flags |= flag;
-        }
-    }
-
-    fn has_flag(&self, offset: u64, flag: u8) -> bool {
-        self.flags.get((offset >> self.header.cluster_bits) as usize).is_some_and(|flags| flags & flag != 0)
+        self.counts.flag(offset >> self.header.cluster_bits, flag);
     }
 
     /// Counts a reference to each cluster of a range, `users` times. False when it reaches out of the file, or into
-    /// what something else uses.
+    /// what something else uses in the window.
     fn claim(&mut self, reference: &Reference, how: u8, users: u64) -> bool {
         let Reference { offset_bytes, length_bytes, .. } = *reference;
         if length_bytes == 0 {
@@ -411,111 +361,23 @@ impl<'a> Census<'a> {
         }
         let bits = self.header.cluster_bits;
         // The last cluster may be cut off, as long as something of it is there.
-        let last = offset_bytes.checked_add(length_bytes - 1).map(|last| (last >> bits) as usize);
-        let Some(last) = last.filter(|&last| last < self.flags.len()) else {
+        let last = offset_bytes.checked_add(length_bytes - 1).map(|last| last >> bits);
+        match last.filter(|&last| last < self.clusters) {
+            Some(last) => self.counts.claim(offset_bytes >> bits..last + 1, how, users),
+            None => {
+                self.leads_out(users, offset_bytes, length_bytes);
+                false
+            }
+        }
+    }
+
+    fn leads_out(&mut self, users: u64, offset_bytes: u64, length_bytes: u64) {
+        if self.tells {
             let what = format!(
                 "counting reference for region exceeding the end of the file by one cluster or more: \
                  offset {offset_bytes:#x} size {length_bytes:#x}"
             );
             self.corrupt_for(users, &what);
-            return false;
-        };
-        let clashes_with = match how {
-            METADATA => METADATA | DATA | COMPRESSED,
-            DATA => METADATA | DATA | COMPRESSED,
-            COMPRESSED => METADATA | DATA | SNAPSHOT,
-            _ => METADATA | COMPRESSED,
-        };
-        let mut is_sound = true;
-        for cluster in (offset_bytes >> bits) as usize..=last {
-            let flags = &mut self.flags[cluster];
-            if *flags & clashes_with != 0 {
-                *flags |= TWICE;
-                is_sound = false;
-            }
-            *flags |= how;
-            let count = self.count(cluster).saturating_add(users);
-            match u8::try_from(count) {
-                Ok(small) if small <= SMALL_MAX => self.small_counts[cluster] = small,
-                _ => {
-                    self.small_counts[cluster] = u8::MAX;
-                    self.large_counts.insert(cluster as u64, count);
-                }
-            }
-        }
-        is_sound
-    }
-
-    fn compare(&mut self) -> io::Result<()> {
-        let (per_block, clusters) = (self.refcounts_per_block() as usize, self.flags.len());
-        let mut highest = None;
-        for (index, first) in (0..clusters).step_by(per_block).enumerate() {
-            let offset = self.refblocks.get(index).copied().filter(|&offset| offset != 0);
-            // What something else uses too is not written to.
-            let is_own = offset.is_some_and(|offset| !self.has_flag(offset, TWICE));
-            self.lacks_refcounts |= offset.is_some() && !is_own;
-            let mut block = match offset {
-                Some(offset) => Refblock::read(self.file, self.header, offset)?,
-                None => Refblock::empty(self.header.cluster_bits, self.header.refcount_order),
-            };
-            let mut is_mended = false;
-            for cluster in first..clusters.min(first + per_block) {
-                let (refcount, count) = (block.get(cluster - first), self.count(cluster));
-                if refcount > 0 || count > 0 {
-                    highest = Some(cluster as u64);
-                }
-                // Else that they are too few says enough.
-                if refcount >= count && self.flags[cluster] & TWICE != 0 {
-                    self.corrupt(&format!("cluster {cluster} has two uses, refcount={refcount}"));
-                }
-                if refcount == count {
-                    continue;
-                }
-                let is_mendable = is_own && self.may_mend(refcount, count);
-                let is_mended_now = is_mendable && block.set(cluster - first, count);
-                is_mended |= is_mended_now;
-                self.lacks_refcounts |= !is_mended_now && count > refcount;
-                self.tell_difference(cluster, refcount, count, is_mended_now);
-            }
-            if let Some(offset) = offset.filter(|_| is_mended) {
-                self.file.write(&block.bytes, offset)?;
-            }
-        }
-        self.report.image_end_bytes = highest.map_or(0, |highest| (highest + 1) << self.header.cluster_bits);
-        Ok(())
-    }
-
-    fn may_mend(&self, refcount: u64, count: u64) -> bool {
-        match self.repair {
-            Repair::None => false,
-            _ if refcount > count && self.is_incomplete => false,
-            Repair::Leaks => refcount > count,
-            Repair::All => true,
         }
     }
-
-    fn tell_difference(&mut self, cluster: usize, refcount: u64, count: u64, is_mended: bool) {
-        let is_leak = refcount > count;
-        let (found, fixed) = match is_leak {
-            true => (&mut self.report.leaks, &mut self.report.leaks_fixed),
-            false => (&mut self.report.corruptions, &mut self.report.corruptions_fixed),
-        };
-        *(if is_mended { fixed } else { found }) += 1;
-        let word = match (is_mended, is_leak) {
-            (true, _) => "Repairing",
-            (false, true) => "Leaked",
-            (false, false) => "ERROR",
-        };
-        (self.tell)(&format!("{word} cluster {cluster} refcount={refcount} reference={count}"));
-    }
-}
-
-/// How many L1 entries refer to an L2 table.
-#[derive(Clone, Copy, Debug, Default)]
-struct TableUsers {
-    all: u64,
-    /// Of the disk's own L1 table.
-    active: u64,
-    /// The first of those.
-    l1_index: Option<usize>,
 }

@@ -166,8 +166,9 @@ impl<'a> Scan<'a> {
     }
 
     fn begin(&mut self, window: Range<u64>) {
+        // Not both at once.
+        (self.uses, self.sharers) = (UseMap::new(0..0), Vec::new());
         self.uses = UseMap::new(window);
-        self.sharers = Vec::new();
         self.many_sharers = HashMap::new();
         self.refblocks = Vec::new();
     }

@@ -45,13 +45,13 @@ impl NewRefcounts {
         self.table_cluster + self.table_clusters
     }
 
-    /// Writes them; `count` says that of a cluster before the table.
+    /// Writes them; `count` says that of a cluster before the table, one after the other.
     ///
     /// # Errors
-    /// As `write`, and when a count is too large.
+    /// As `write` and `count`, and when a count is too large.
     pub(super) fn write(
         &self,
-        count: impl Fn(u64) -> u64,
+        mut count: impl FnMut(u64) -> io::Result<u64>,
         mut write: impl FnMut(&[u8], u64) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut table = Vec::with_capacity((self.table_clusters as usize) << self.cluster_bits);
@@ -64,7 +64,7 @@ impl NewRefcounts {
             let mut block = Refblock::empty(self.cluster_bits, self.order);
             let first = index * per_block;
             for cluster in first..(first + per_block).min(self.end_cluster()) {
-                let count = if cluster < self.table_cluster { count(cluster) } else { 1 };
+                let count = if cluster < self.table_cluster { count(cluster)? } else { 1 };
                 if !block.set((cluster - first) as usize, count) {
                     return Err(io::Error::other(format!("{count} uses of a cluster are too many for its refcount")));
                 }

@@ -176,7 +176,7 @@ impl Qcow2Check {
         if length_bytes > REFCOUNT_TABLE_MAX_BYTES {
             return Err(failed(io::Error::other("there are too many of them for one table of theirs")));
         }
-        let (count, end_bytes) = (|cluster: u64| census.count(cluster as usize), self.file.length_bytes());
+        let (count, end_bytes) = (|cluster: u64| census.count(cluster), self.file.length_bytes());
         let written = new.write(count, |bytes, offset| self.file.write(bytes, offset)).and_then(|()| self.file.sync());
         if let Err(error) = written {
             // What is behind the end is nothing, wherever that is.

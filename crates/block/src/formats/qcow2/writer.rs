@@ -319,7 +319,7 @@ impl Qcow2Writer {
             return Err(io::Error::other("a part of the disk was not settled"));
         }
         let refcounts = NewRefcounts::of(layout.free_cluster, self.cluster_bits, self.features.refcount_order);
-        let sharers = |cluster: u64| layout.sharers.get(cluster as usize).copied().unwrap_or(0).max(1).into();
+        let sharers = |cluster: u64| Ok(layout.sharers.get(cluster as usize).copied().unwrap_or(0).max(1).into());
         refcounts.write(sharers, |bytes, offset| self.file.write_all_at(bytes, offset))?;
         let l1: Vec<u8> = layout.l1.iter().flat_map(|entry| entry.to_be_bytes()).collect();
         self.file.write_all_at(&l1, 1 << self.cluster_bits)?;
