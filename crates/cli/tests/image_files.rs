@@ -47,6 +47,8 @@ mod snapshots;
 #[path = "image_files/sources.rs"]
 mod sources;
 mod support;
+#[path = "image_files/truncated.rs"]
+mod truncated;
 #[path = "../../block/tests/formats/block_map/vhd_image.rs"]
 mod vhd_image;
 #[path = "../../block/tests/formats/block_map/vhdx_image.rs"]

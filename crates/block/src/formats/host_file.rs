@@ -79,13 +79,13 @@ impl HostFile {
         }
     }
 
-    /// What lies behind the end reads as zeros.
-    pub(super) fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    /// What lies behind the end reads as zeros. Whether all lies before it.
+    pub(super) fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<bool> {
         while !buffer.is_empty() {
             match self.0.read_at(buffer, offset) {
                 Ok(0) => {
                     buffer.fill(0);
-                    return Ok(());
+                    return Ok(false);
                 }
                 Ok(count) => {
                     buffer = &mut buffer[count..];
@@ -95,7 +95,7 @@ impl HostFile {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -259,7 +259,7 @@ impl RecordedFile {
         self.file.read_now(buffer, offset)
     }
 
-    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
         self.gate.pass(offset);
         self.counts.read_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         self.file.read(buffer, offset)

@@ -34,6 +34,16 @@ pub(super) struct WritableFile {
     known_data: Mutex<Range<u64>>,
 }
 
+/// What lies at multiples of so many bytes of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Units {
+    pub(super) bytes: u64,
+    /// For messages, with its article.
+    pub(super) what: &'static str,
+    /// Whether one may begin behind the file's end: as zeros, of an image that is written to.
+    pub(super) may_be_missing: bool,
+}
+
 /// Data that are encrypted at once.
 const ENCRYPTED_BYTES: usize = 256 << 10;
 
@@ -161,9 +171,12 @@ impl WritableFile {
         Ok(())
     }
 
-    /// Reads data, which are from `disk_offset` of the disk on.
-    pub(super) fn read_data(&self, buffer: &mut [u8], offset: u64, disk_offset: u64) -> io::Result<()> {
-        self.read(buffer, offset)?;
+    /// Reads data, which are from `disk_offset` of the disk on, of `units`.
+    ///
+    /// # Errors
+    /// As [`WritableFile::read_units`].
+    pub(super) fn read_data(&self, buffer: &mut [u8], offset: u64, disk_offset: u64, units: Units) -> io::Result<()> {
+        self.read_units(buffer, offset, units)?;
         self.cipher.decrypt(buffer, offset, disk_offset)
     }
 
@@ -171,15 +184,35 @@ impl WritableFile {
         self.length_bytes.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// Reads what is in memory. What is not is fetched meanwhile, and the error is [`io::ErrorKind::WouldBlock`].
-    pub(super) fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    /// Reads as [`WritableFile::read_units`] does what is in memory. What is not is fetched meanwhile, and the error is
+    /// [`io::ErrorKind::WouldBlock`].
+    pub(super) fn read_units_now(&self, buffer: &mut [u8], offset: u64, units: Units) -> io::Result<()> {
         // Else it is the end of the file, or a file system that always waits.
-        if self.file.read_now(buffer, offset)? { Ok(()) } else { self.read(buffer, offset) }
+        if self.file.read_now(buffer, offset)? { Ok(()) } else { self.read_units(buffer, offset, units) }
     }
 
     /// What lies behind the end reads as zeros.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read(buffer, offset)
+        self.file.read(buffer, offset).map(drop)
+    }
+
+    /// Reads of `units`, the last of which may be cut off by the file's end, and reads as zeros from there on.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] when one begins at the end or behind it: then something is missing.
+    pub(super) fn read_units(&self, buffer: &mut [u8], offset: u64, units: Units) -> io::Result<()> {
+        let Units { bytes, what, may_be_missing } = units;
+        if self.file.read(buffer, offset)? || may_be_missing {
+            return Ok(());
+        }
+        // Others may have made it longer.
+        let end = seek(&self.file, SeekFrom::End(0))?;
+        let first = offset.max(end.next_multiple_of(bytes));
+        if first >= offset.saturating_add(buffer.len() as u64) {
+            return Ok(());
+        }
+        let problem = format!("{what} at {} lies behind the file's end, which is at {end}", first - first % bytes);
+        Err(io::Error::new(io::ErrorKind::InvalidData, problem))
     }
 
     /// Whether a range lies in the file.

@@ -22,7 +22,9 @@ const BOOT: (u64, &[u8]) = (510, b"\x55\xaa");
 const PROTECTIVE: (u64, &[u8]) = (446, b"\0\0\x02\0\xee\xff\xff\xff\x01\0\0\0\xff\x4f\0\0");
 const LINUX: &[u8] = b"\0\0\x21\0\x83\xff\xff\xff\0\x08\0\0\0\x08\0\0";
 /// Two entries of an L1 table for one L2 table.
+const TWO_ENTRIES: (u64, &[u8]) = (36, &[0, 0, 0, 2]);
 const TWO_TABLES: [u8; 16] = [0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0];
+const EMPTY_TABLE: (u64, &[u8]) = (0x4_0000, &[0]);
 const ISO: (u64, &[u8]) = (0x8000, b"\x01CD001\x01");
 
 /// Names, recipes, whether `format_inspector` of oslo.utils 10.2.0 calls them unsafe (its `InspectWrapper` on the whole
@@ -48,8 +50,8 @@ const SHAPES: [(&str, Recipe, bool, &[&str]); 52] = [
     ("luks.img", Bytes(MIB, &[(0, b"LUKS\xba\xbe\0\x01")]), false, &["encrypted"]),
     ("packed.img.gz", Bytes(MIB, &[(0, b"\x1f\x8b\x08\0")]), false, &["unusable"]),
     ("corrupt.qcow2", Changed("plain.qcow2", &[(79, &[2])]), false, &["corrupt"]),
-    // The first two parts of its disk have one table, at an offset where there is nothing.
-    ("shared.qcow2", Changed("plain.qcow2", &[(36, &[0, 0, 0, 2]), (0x3_0000, &TWO_TABLES)]), false, &["corrupt"]),
+    // The first two parts of its disk have one table, without entries.
+    ("shared.qcow2", Changed("plain.qcow2", &[TWO_ENTRIES, (0x3_0000, &TWO_TABLES), EMPTY_TABLE]), false, &["corrupt"]),
     ("misnamed.img", Changed("plain.qcow2", &[]), false, &["unusable"]),
     ("misnamed.qcow2", Changed("base.img", &[]), false, &["name", "unusable"]),
     ("misnamed.vmdk", Changed("plain.qcow2", &[]), false, &["name", "unusable"]),

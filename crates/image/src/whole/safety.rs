@@ -43,10 +43,14 @@ pub fn dangers_of_file(look: &Look) -> Result<Vec<Danger>> {
     if signs.contains(&"a LUKS volume") {
         found.push(danger("encrypted", "is encrypted: nobody can say what it holds"));
     }
-    if look.is_qcow2()
-        && let Ok(Some(at)) = Qcow2Info::shared_table(file)
-    {
-        found.push(danger("corrupt", format!("is damaged: the L2 table at {at} stands for two parts of its disk")));
+    // What is no whole header, opening it says.
+    if look.is_qcow2() {
+        if let Ok(Some(at)) = Qcow2Info::shared_table(file) {
+            found.push(danger("corrupt", format!("is damaged: the L2 table at {at} stands for two parts of its disk")));
+        }
+        if let Ok(Some(damage)) = Qcow2Info::damage_in(file) {
+            found.push(danger("corrupt", printable(&damage).to_string()));
+        }
     }
     if signs.contains(&"a boot sector") {
         found.extend(partition_records(file)?.map(|reason| danger("boot-sector", reason)));

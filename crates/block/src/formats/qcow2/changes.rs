@@ -214,7 +214,8 @@ impl<'a> Changes<'a> {
         let part = range.start >> self.layout.part_bits();
         match mapping.place {
             Some(place) if mapping.data >> part & 1 != 0 => {
-                self.metadata.data().read_data(buffer, place.offset_bytes + range.start, disk_offset)
+                let (at, clusters) = (place.offset_bytes + range.start, self.layout.data_clusters(true));
+                self.metadata.data().read_data(buffer, at, disk_offset, clusters)
             }
             _ if mapping.zeros >> part & 1 != 0 => {
                 buffer.fill(0);

@@ -2,6 +2,7 @@
 
 use super::header::{Header, Table};
 use crate::formats::WritableFile;
+use crate::formats::writable_file::Units;
 use std::io;
 
 /// Where an entry of an L1 or an L2 table leads.
@@ -90,6 +91,12 @@ impl Layout {
 
     pub(super) fn cluster_bytes(self) -> u64 {
         1 << self.cluster_bits
+    }
+
+    /// The clusters that data lie in, for messages of where.
+    pub(super) fn data_clusters(self, may_be_missing: bool) -> Units {
+        let what = if self.has_data_file { "the cluster of its data file" } else { "the cluster" };
+        Units { bytes: self.cluster_bytes(), what, may_be_missing }
     }
 
     /// Words of an L2 entry.

@@ -254,7 +254,12 @@ impl Image {
     ) -> io::Result<()> {
         let below = self.below.get(index).ok_or_else(invalid)?;
         match &below.file {
-            Some(file) => file.read_data(buffer, offset, disk_offset),
+            Some(file) => {
+                let is_its = |(_, tables): &(usize, &ImageTables)| tables.data_index == index;
+                let (number, tables) = self.tables.iter().enumerate().find(is_its).ok_or_else(invalid)?;
+                let read = file.read_data(buffer, offset, disk_offset, tables.data_clusters());
+                read.map_err(|error| self.naming(number, error))
+            }
             None => {
                 let base = match &mut reader.base {
                     Some(base) => base,

@@ -6,6 +6,7 @@ use super::entries::{Compressed, Entry, Layout, OFFSET_MASK};
 use super::header::{Header, Table};
 use super::known_tables::{KNOWN_MAX, KnownTables};
 use crate::formats::WritableFile;
+use crate::formats::writable_file::Units;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -140,7 +141,7 @@ impl ImageTables {
         let Some(table) = self.table(first >> table_bits, patience)? else { return Ok(None) };
         let bytes = &mut buffer.bytes[..self.slice_words() * 8];
         let within = first & ((1 << table_bits) - 1);
-        self.read(bytes, table + within * self.layout.entry_bytes(), patience)?;
+        self.read(bytes, table + within * self.layout.entry_bytes(), "the L2 table", patience)?;
         let (entries, _) = bytes.as_chunks();
         for (word, &entry) in buffer.words.iter_mut().zip(entries) {
             *word = u64::from_be_bytes(entry);
@@ -182,7 +183,7 @@ impl ImageTables {
     /// Where an L1 entry leads.
     fn l1_entry(&self, l1: Table, index: u64, patience: Patience) -> io::Result<u64> {
         let mut entry = [0; 8];
-        self.read(&mut entry, l1.offset_bytes.saturating_add(index * 8), patience)?;
+        self.read(&mut entry, l1.offset_bytes.saturating_add(index * 8), "the part of the L1 table", patience)?;
         Ok(u64::from_be_bytes(entry) & OFFSET_MASK)
     }
 
@@ -191,15 +192,28 @@ impl ImageTables {
             return Ok(self.l1);
         }
         let mut fields = [0; 12];
-        self.read(&mut fields, 36, patience)?;
+        self.read(&mut fields, 36, "the header", patience)?;
         let [length, high, low] = [0, 4, 8].map(|at| fields[at..at + 4].iter().fold(0, |n, &b| n << 8 | u64::from(b)));
         Ok(Table { offset_bytes: high << 32 | low, length_bytes: length * 8 })
     }
 
-    fn read(&self, bytes: &mut [u8], offset: u64, patience: Patience) -> io::Result<()> {
+    /// Whether something of it may begin behind its file's end, as QEMU's writes leave it at a power cut. Who writes to
+    /// an image has to go on with that; who only reads it hears of it.
+    fn may_be_missing(&self) -> bool {
+        self.known_tables.is_none()
+    }
+
+    /// The clusters that its data lie in.
+    pub(super) fn data_clusters(&self) -> Units {
+        self.layout.data_clusters(self.may_be_missing())
+    }
+
+    /// Reads of a table, called `what`, whose last cluster may be cut off by the file's end.
+    fn read(&self, bytes: &mut [u8], offset: u64, what: &'static str, patience: Patience) -> io::Result<()> {
+        let units = Units { bytes: self.layout.cluster_bytes(), what, may_be_missing: self.may_be_missing() };
         match patience {
-            Patience::None => self.file.read_now(bytes, offset),
-            Patience::Endless => self.file.read(bytes, offset),
+            Patience::None => self.file.read_units_now(bytes, offset, units),
+            Patience::Endless => self.file.read_units(bytes, offset, units),
         }
     }
 

@@ -4,9 +4,10 @@ use super::bitmaps::{self, Bitmap};
 use super::encryption::{self, Qcow2Encryption};
 use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
 use super::own_file::{image_file, parse_header};
-use super::references;
+use super::references::{self, Reference};
 use super::snapshots::{self, Qcow2Snapshot};
 use crate::OpenedFile;
+use crate::formats::pending_check::CHECKED_AT_ONCE_BYTES;
 use crate::formats::{ImageError, WritableFile};
 use std::fs::File;
 use std::io;
@@ -90,6 +91,21 @@ impl Qcow2Info {
         Ok(tables.array_windows().find_map(|[one, next]| (one == next).then_some(*one)))
     }
 
+    /// What of an image makes no sense, that opening it to read it does not show: its table of snapshots, and what
+    /// leads behind its file's end, as far as the tables are looked at: as many of them as for who opens it to write to
+    /// it. Goes on after the image's path.
+    ///
+    /// # Errors
+    /// When it cannot be read, or no qcow2 header can be made out.
+    pub fn damage_in(image: &OpenedFile) -> Result<Option<String>, ImageError> {
+        let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
+        let header = parse_header(image.file(), image.path(), Header::parse_to_look)?;
+        let file = image_file(image.file()).map_err(failed)?;
+        let snapshots = snapshots::snapshots(&file, &header).map_err(failed)?.flaw;
+        let found = snapshots.map_or_else(|| behind_the_end(&file, &header), |flaw| Ok(Some(flaw)));
+        Ok(found.map_err(failed)?.map(|what| format!("is damaged: {what}")))
+    }
+
     fn of(file: &File, path: &Path) -> Result<Self, ImageError> {
         let failed = |source| ImageError::System { action: "read", path: path.to_owned(), source };
         let header = parse_header(file, path, Header::parse_to_look)?;
@@ -121,6 +137,26 @@ impl Qcow2Info {
             data_file: header.data_file,
         })
     }
+}
+
+/// The first thing in the file that a table leads to and that begins behind the end.
+fn behind_the_end(file: &WritableFile, header: &Header) -> io::Result<Option<String>> {
+    let end = file.length_bytes().next_multiple_of(header.cluster_bytes());
+    let is_behind = |found: &Reference| found.is_used() && found.offset_bytes >= end;
+    let tables_max = CHECKED_AT_ONCE_BYTES / header.cluster_bytes();
+    for table in references::in_l1(file, header, header.l1).take(tables_max as usize) {
+        let table = table?;
+        let mut found = Some(table).filter(is_behind);
+        if found.is_none() && table.is_used() {
+            found = references::in_l2(file, header, table.offset_bytes)
+                .find(|found| found.as_ref().map_or(true, is_behind))
+                .transpose()?;
+        }
+        if let Some(Reference { offset_bytes, .. }) = found {
+            return Ok(Some(format!("something at {offset_bytes} lies behind the end of the file")));
+        }
+    }
+    Ok(None)
 }
 
 impl Qcow2Bitmap {

@@ -1,0 +1,127 @@
+//! Images that were cut off: what is missing is nobody's zeros.
+
+use super::*;
+
+const CLUSTER: u64 = 64 << 10;
+
+/// Cuts so many bytes off the end of a file.
+fn cut(yard: &Yard, name: &str, bytes: u64) -> u64 {
+    let file = File::options().write(true).open(yard.path(name)).unwrap();
+    let length = file.metadata().unwrap().len() - bytes;
+    file.set_len(length).unwrap();
+    length
+}
+
+/// No command makes zeros of what is missing of `name`, from `offset` of the disk on, and all say where that is.
+fn refused(yard: &Yard, name: &str, offset: u64, said: &str) {
+    let at = format!("at byte {offset}: ");
+    for (status, words) in [
+        (1, &["convert", "--allow-dir", ".", name, "none.img"][..]),
+        (1, &["convert", "--allow-dir", ".", "-O", "qcow2", name, "none.img"]),
+        (2, &["compare", "--allow-dir", ".", name, "disk.img"]),
+        (1, &["dd", "--allow-dir", ".", &format!("if={name}"), "of=none.img", "bs=1M"]),
+    ] {
+        image(yard, words).failed(status, &[name, said, &at]);
+        assert!(!yard.path("none.img").exists(), "{words:?}");
+    }
+}
+
+#[test]
+fn what_is_behind_the_end_of_an_image_is_missing() {
+    let yard = Yard::new();
+    yard.random("disk.img", 2 * MIB, 6);
+    let disk = fs::read(yard.path("disk.img")).unwrap();
+    qemu_img(&yard, "convert -f raw -O qcow2 disk.img cut.qcow2");
+    qemu_img(&yard, "create -q -f qcow2 -b cut.qcow2 -F qcow2 over.qcow2");
+    let whole = fs::read(yard.path("cut.qcow2")).unwrap();
+    // A part of a cluster is missing: zeros, as it may be that nobody ever wrote there.
+    let end = cut(&yard, "cut.qcow2", 5000);
+    image(&yard, ["convert", "cut.qcow2", "part.img"]).succeeded();
+    let zeros = [&disk[..disk.len() - 5000], &[0; 5000]].concat();
+    assert!(fs::read(yard.path("part.img")).unwrap() == zeros, "the file ends at {end}");
+    // A cluster and a part of one.
+    let end = cut(&yard, "cut.qcow2", CLUSTER);
+    let said =
+        format!("the cluster at {} lies behind the file's end, which is at {end}", end.next_multiple_of(CLUSTER));
+    refused(&yard, "cut.qcow2", 2 * MIB - CLUSTER, &said);
+    refused(&yard, "over.qcow2", 2 * MIB - CLUSTER, &said);
+    let saved = image(&yard, ["convert", "--salvage", "cut.qcow2", "saved.img"]).succeeded();
+    let lost = format!("{CLUSTER} bytes at offset {} cannot be read, and are zeros now", 2 * MIB - CLUSTER);
+    assert!(saved.stderr.contains(&lost), "{saved:?}");
+    let mut copy = blockyard();
+    copy.current_dir(yard.path("")).args(["copy", "--backend", "user", "cut.qcow2,ro", "none.img"]);
+    run(&mut copy).failed(1, &[&said, &format!("cannot read cut.qcow2,ro at byte {}: ", 2 * MIB - CLUSTER)]);
+    let unsafe_image = image(&yard, ["info", "--safety", "cut.qcow2"]).failed(1, &[]);
+    assert!(unsafe_image.stdout.contains("is damaged: something at "), "{unsafe_image:?}");
+    image(&yard, ["rebase", "-b", "", "--allow-dir", ".", "over.qcow2"]).failed(1, &["over.qcow2", &said]);
+    // Who writes to it has what QEMU has, which leaves such images at a power cut.
+    image(&yard, ["convert", "-n", "disk.img", "cut.qcow2"]).succeeded();
+    qemu_img(&yard, "check -q cut.qcow2");
+    qemu_img(&yard, "compare -q -f raw -F qcow2 disk.img cut.qcow2");
+    // A cluster, and a table, far away.
+    let number = |at: u64| u64::from_be_bytes(whole[at as usize..][..8].try_into().unwrap());
+    let (l1, far) = (number(40), 1_u64 << 63 | 1 << 40);
+    for (name, at, offset, said) in [
+        ("far.qcow2", (number(l1) & !(1 << 63)) + 8, CLUSTER, "the cluster at 1099511627776 lies behind"),
+        ("table.qcow2", l1, 0, "the L2 table at 1099511627776 lies behind"),
+    ] {
+        let mut bytes = whole.clone();
+        bytes[at as usize..][..8].copy_from_slice(&far.to_be_bytes());
+        fs::write(yard.path(name), bytes).unwrap();
+        let outcome = image(&yard, ["convert", name, "none.img"]).failed(1, &[name, said]);
+        assert!(offset == 0 || outcome.stderr.contains(&format!("at byte {offset}: ")), "{outcome:?}");
+        let unsafe_image = image(&yard, ["info", "--safety", name]).failed(1, &[]);
+        assert!(unsafe_image.stdout.contains("something at 1099511627776 lies behind the end"), "{unsafe_image:?}");
+        let saved = image(&yard, ["convert", "--salvage", name, "saved.img"]).succeeded();
+        assert!(saved.stderr.contains(&format!("bytes at offset {offset} cannot be read")), "{saved:?}");
+    }
+}
+
+#[test]
+fn what_is_behind_the_end_of_a_data_file_is_missing() {
+    let yard = Yard::new();
+    yard.random("disk.img", 2 * MIB, 7);
+    qemu_img(&yard, "create -q -f qcow2 -o data_file=data.bin top.qcow2 2M");
+    qemu_img(&yard, "convert -n -f raw -O qcow2 disk.img top.qcow2");
+    let end = cut(&yard, "data.bin", CLUSTER + 5000);
+    let said = format!(
+        "the cluster of its data file at {} lies behind the file's end, which is at {end}",
+        end.next_multiple_of(CLUSTER)
+    );
+    image(&yard, ["convert", "--allow-dir", ".", "top.qcow2", "none.img"])
+        .failed(1, &["top.qcow2", &said, "at byte 2031616: "]);
+    let saved = image(&yard, ["convert", "--salvage", "--allow-dir", ".", "top.qcow2", "saved.img"]).succeeded();
+    assert!(saved.stderr.contains("65536 bytes at offset 2031616 cannot be read"), "{saved:?}");
+}
+
+#[test]
+fn a_table_of_snapshots_that_makes_no_sense_is_unsafe() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 good.qcow2 1M");
+    let good = fs::read(yard.path("good.qcow2")).unwrap();
+    for (at, bytes) in [(60, &[255; 4][..]), (60, &[0, 0, 0, 1, 64, 0, 0, 0, 0, 0, 0, 0])] {
+        let mut spoiled = good.clone();
+        spoiled[at..at + bytes.len()].copy_from_slice(bytes);
+        fs::write(yard.path("bad.qcow2"), spoiled).unwrap();
+        let info = image(&yard, ["info", "--safety", "bad.qcow2"]).failed(1, &[]);
+        assert!(info.stdout.contains("is damaged: the snapshot table "), "{info:?}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_named_with_the_image_that_refers_to_it() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 -u -b nope.raw -F raw mid.qcow2 1M");
+    qemu_img(&yard, "create -q -f qcow2 -u -b mid.qcow2 -F qcow2 top.qcow2 1M");
+    qemu_img(&yard, "create -q -f qcow2 -o data_file=data.bin data.qcow2 1M");
+    qemu_img(&yard, "create -q -f vmdk -o subformat=monolithicFlat flat.vmdk 1M");
+    ["data.bin", "flat-flat.vmdk"].iter().for_each(|name| fs::remove_file(yard.path(name)).unwrap());
+    for (name, said) in [
+        ("top.qcow2", "mid.qcow2 refers to nope.raw, which cannot be opened: No such file"),
+        ("data.qcow2", "data.qcow2 refers to data.bin, which cannot be opened: No such file"),
+        ("flat.vmdk", "flat.vmdk refers to flat-flat.vmdk, which cannot be opened: No such file"),
+    ] {
+        image(&yard, ["convert", "--allow-dir", ".", name, "none.img"]).failed(1, &[said]);
+        image(&yard, ["map", "--allow-dir", ".", name]).failed(1, &[said]);
+    }
+}
