@@ -8,11 +8,11 @@
 
 use crate::connection::without_signals;
 use crate::setup::{Inside, SESSIONS};
-use crate::signals;
+use crate::{guarded, signals};
 use libc::{c_int, c_void, pthread_key_t};
 use std::fs;
 use std::process::exit;
-use std::ptr::{null, null_mut};
+use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -25,6 +25,8 @@ const STACK_BYTES: usize = 8 << 20;
 const GUARD_STACK_BYTES: usize = 128 << 10;
 /// Of that one, the name.
 const GUARD: &[u8] = b"blockyard-guard";
+/// Another may have been woken in place of the one that guards.
+static LOOKS_AGAIN: libc::timespec = libc::timespec { tv_sec: 10, tv_nsec: 0 };
 /// Of prctl(2).
 const PR_GET_TID_ADDRESS: c_int = 40;
 /// Looks that have to say the same: one may miss a thread that begins while another ends.
@@ -52,6 +54,7 @@ pub(crate) fn watch() {
         if libc::gettid() != libc::getpid() {
             return;
         }
+        learn_word();
         if key == pthread_key_t::MAX {
             if libc::pthread_key_create(&raw mut key, Some(ends)) != 0 {
                 return;
@@ -79,12 +82,11 @@ pub(crate) fn guard() {
     if word.is_null() || IS_GUARDED.swap(true, Ordering::AcqRel) {
         return;
     }
-    // SAFETY: it is libc's, of the first thread, whose memory stays; or this library's own.
-    let word = unsafe { &*word };
+    let word = word.expose_provenance();
     let name = String::from_utf8_lossy(GUARD).into_owned();
     let waits = thread::Builder::new().name(name).stack_size(GUARD_STACK_BYTES);
     // As above.
-    let _ = without_signals(|| waits.spawn(|| end_after_first(word)).map(drop));
+    let _ = without_signals(|| waits.spawn(move || end_after_first(word)).map(drop));
 }
 
 /// Of the first thread, by itself.
@@ -109,18 +111,17 @@ fn end_with_the_others() {
 }
 
 /// Ends this process as the kernel does, once its first thread has ended without libc and none of the others is left.
-fn end_after_first(word: &AtomicU32) {
-    loop {
-        let number = word.load(Ordering::Acquire);
-        if number == 0 {
-            break;
-        }
-        // SAFETY: the word is there.
-        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, number, null::<c_void>()) };
+fn end_after_first(word: usize) {
+    signals::let_faults_come();
+    let word = ptr::with_exposed_provenance::<u32>(word);
+    // It is libc's, which may give it up when that thread has ended.
+    while let Ok(number @ 1..) = guarded::get(word) {
+        // SAFETY: the kernel looks whether the word is there.
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, number, &raw const LOOKS_AGAIN) };
     }
-    // Who joins the first thread waits for the same, and one was woken.
+    // Who joins the first thread waits for the same, and the kernel wakes one.
     // SAFETY: as above.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, c_int::MAX) };
+    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, c_int::MAX) };
     if ENDS.load(Ordering::Acquire) {
         return;
     }

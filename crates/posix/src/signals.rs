@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::mem::{transmute, zeroed};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicUsize, Ordering, compiler_fence};
 
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
@@ -58,7 +58,11 @@ pub(crate) const ALL: u64 = !(0b11 << 31);
 
 /// Whether a thread may have blocked them. Of a program that never did, no thread is asked: that would cost a name that
 /// is no disk's more than all else here.
-static MAY_BE_BLOCKED: AtomicBool = AtomicBool::new(true);
+static BLOCKED: AtomicU8 = AtomicU8::new(UNKNOWN);
+/// Before the program begins; or it has not begun with this library, and may have done so before.
+const UNKNOWN: u8 = 0;
+const NEVER: u8 = 1;
+const MAYBE: u8 = 2;
 
 /// A signal that waits.
 #[derive(Clone, Copy)]
@@ -161,7 +165,7 @@ pub(crate) fn let_faults_come() {
 /// The signals that this thread has blocked may be others from now on, and these among them, as a set of the kernel's.
 pub(crate) fn mask_changes(these: u64) {
     if these & FAULTS != 0 {
-        MAY_BE_BLOCKED.store(true, Ordering::Relaxed);
+        BLOCKED.store(MAYBE, Ordering::Relaxed);
     }
     STATE.with(|state| state.blocks_faults.set(None));
 }
@@ -176,9 +180,10 @@ pub(crate) fn set_mask(these: u64) -> u64 {
     before
 }
 
-/// A program begins, by this thread.
+/// A program begins, by this thread; a library of its own may have begun before.
 pub(crate) fn learn_first_mask() {
-    MAY_BE_BLOCKED.store(STATE.with(State::learn_mask), Ordering::Relaxed);
+    let blocked = if STATE.with(State::learn_mask) { MAYBE } else { NEVER };
+    let _ = BLOCKED.compare_exchange(UNKNOWN, blocked, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Whether this thread has blocked what says that memory is not there: then the kernel ends the process where it is
@@ -191,7 +196,7 @@ pub(crate) fn are_faults_blocked() -> bool {
 /// Whether any thread may have blocked them.
 #[inline]
 pub(crate) fn may_faults_be_blocked() -> bool {
-    MAY_BE_BLOCKED.load(Ordering::Relaxed)
+    BLOCKED.load(Ordering::Relaxed) != NEVER
 }
 
 /// Whether this thread is in the middle of something.
@@ -453,10 +458,11 @@ extern "C" fn caught(signal: c_int, information: *mut siginfo_t, context: *mut c
             let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = unsafe { transmute(handler) };
             // What is blocked meanwhile, the context does not say (ppoll(2)).
             if STATE.with(State::learn_mask) {
-                MAY_BE_BLOCKED.store(true, Ordering::Relaxed);
+                BLOCKED.store(MAYBE, Ordering::Relaxed);
             }
             handler(signal, information, context);
-            mask_changes(0);
+            // It may have changed what the thread blocks afterwards.
+            mask_changes(*mask);
         }
     }
 }

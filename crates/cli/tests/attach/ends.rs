@@ -52,7 +52,7 @@ fn a_process_that_ends_past_libc_ends_so() {
     let program = c_program(&yard, "posix_ends", &[]);
     let disk = yard.random("disk.img", BYTES, 51);
     // As a shell says it of a signal.
-    for (how, status) in [("clone", 7), ("clone of a user", 7), ("exit", 3), ("seccomp", 128 + 9)] {
+    for (how, status) in [("clone", 7), ("clone of a user", 7), ("exit", 3), ("thread", 3), ("seccomp", 128 + 9)] {
         let words = [program.as_os_str(), NAME.as_ref(), how.as_ref()];
         let outcome = run_without_leftovers(&mut on_disk(&disk, words));
         assert_eq!(outcome.code, Some(status), "{how}: {outcome:?}");

@@ -69,12 +69,10 @@ fn what_is_measured_is_what_qemu_img_measures() {
     for options in ["preallocation=metadata", "preallocation=falloc", "encrypt.format=luks"] {
         for what in [&["--size", "10G"][..], &["-f", "raw", "disk.img"]] {
             let measured = image(&yard, ours.iter().chain(&["-o", options]).chain(what)).succeeded().json();
-            let mut theirs = Command::new("qemu-img");
-            theirs.current_dir(yard.path("")).stdout(std::process::Stdio::piped());
-            theirs.args(ours).args(["--object", "secret,id=s,data=abc"]);
             let secret = if options.contains("luks") { ",encrypt.key-secret=s" } else { "" };
-            theirs.arg("-o").arg(format!("{options}{secret}")).args(what);
-            assert_eq!(measured, run(&mut theirs).succeeded().json(), "{options} {what:?}");
+            let words = [ours.join(" "), format!("--object secret,id=s,data=abc -o {options}{secret}"), what.join(" ")];
+            let theirs = qemu_img(&yard, &words.join(" ")).json();
+            assert_eq!(measured, theirs, "{options} {what:?}");
         }
     }
     image(&yard, ["measure", "--size", "1M", "-O", "qcow2", "-o", "encrypt.iter-time=10"])

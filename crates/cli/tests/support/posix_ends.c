@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -29,6 +30,12 @@ static int use(void *argument)
 	return 7;
 }
 
+static void *use_in_thread(void *argument)
+{
+	use(argument);
+	return NULL;
+}
+
 int main(int count, char **arguments)
 {
 	const char *how = arguments[2];
@@ -44,7 +51,12 @@ int main(int count, char **arguments)
 		CHECK(WIFEXITED(status));
 		return WEXITSTATUS(status);
 	}
-	use(NULL);
+	if (strcmp(how, "thread") == 0) {
+		pthread_t user;
+		CHECK(pthread_create(&user, NULL, use_in_thread, NULL) == 0 && pthread_join(user, NULL) == 0);
+	} else {
+		use(NULL);
+	}
 	if (strcmp(how, "seccomp") == 0) {
 		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0) == 0);
 		syscall(SYS_getpid);

@@ -4,6 +4,9 @@ use crate::next::calls;
 use crate::signals::{mask_changes, program_has_set, program_sets};
 use libc::{c_int, c_void, pthread_attr_t, sighandler_t, sigset_t, ucontext_t};
 
+/// Of sigset(3): the signal is blocked.
+const SIG_HOLD: sighandler_t = 2;
+
 calls! {
     fn [sigaction, __sigaction](
         signal: c_int, action: *const libc::sigaction, before: *mut libc::sigaction
@@ -14,7 +17,11 @@ calls! {
         signal: c_int, handler: sighandler_t
     ) -> sighandler_t |own| {
         // What else it does is libc's to know.
-        program_has_set(signal, own())
+        let before = program_has_set(signal, own());
+        if handler == SIG_HOLD && before != libc::SIG_ERR {
+            mask_changes(1 << (signal - 1));
+        }
+        before
     }
     fn [pthread_sigmask, sigprocmask](how: c_int, new: *const sigset_t, before: *mut sigset_t) -> c_int |own| {
         let answer = own();

@@ -130,7 +130,7 @@ fn references_are_decoded() {
         ("a%+1.vmdk", &["a\u{1}.vmdk"], Err("is no member of the archive")),
         ("a%ff.vmdk", &["a\u{ff}.vmdk"], Err("is no member of the archive")),
         ("a%20b.vmdk", &["a b.vmdk", "a%20b.vmdk"], Err("has two members that \"a%20b.vmdk\" can mean")),
-        ("a%20b.vmdk", &["a b.vmdk", "a b.vmdk"], Err("has two members called \"a b.vmdk\"")),
+        ("a%20b.vmdk", &["a b.vmdk", "a b.vmdk"], Err("has two members whose names are \"a b.vmdk\"")),
     ] {
         let mut entries = vec![Entry::file("vm.ovf", one_disk().replace("disk.vmdk", reference))];
         entries.extend(names.iter().map(|name| Entry::file(name, image.clone())));

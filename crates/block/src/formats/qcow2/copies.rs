@@ -6,7 +6,6 @@
 //! refcounts are the census's to find. What bitmaps and snapshots use twice stays as it is, as does a table in the
 //! place of another kind of table, and all where an entry leads behind the file's end: it would lead to copies then.
 
-use super::check::CLUSTERS_MAX;
 use super::entries::{COPIED, Layout, OFFSET_MASK, ZERO};
 use super::header::Header;
 use super::references::{self, Part, Reference};
@@ -29,12 +28,17 @@ impl From<io::Error> for Stop {
     }
 }
 
+/// Clusters of a file, and entries of its L1 table, that are remembered at once: two bits and 16 bytes of each.
+const FILE_CLUSTERS_MAX: u64 = 1 << 26;
+const L1_ENTRIES_MAX: u64 = 1 << 20;
+
 /// How many entries are to lead elsewhere. None of an image whose clusters cannot be copied: they are encrypted by
-/// their place, or lie in another file; nor of one that cannot become longer.
+/// their place, or lie in another file; nor of one that cannot become longer, or is too long.
 pub(super) fn needed(file: &WritableFile, header: &Header) -> Result<u64, Stop> {
     let is_file = FileType::from_raw_mode(fstat(&file.file).map_err(io::Error::from)?.st_mode).is_file();
     let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
-    if !is_file || clusters > CLUSTERS_MAX || header.encryption != 0 || header.data_file.is_some() {
+    let is_too_long = clusters > FILE_CLUSTERS_MAX || header.l1.length_bytes / 8 > L1_ENTRIES_MAX;
+    if !is_file || is_too_long || header.encryption != 0 || header.data_file.is_some() {
         return Ok(0);
     }
     let mut copies = Copies::new(file, header, None);
@@ -155,6 +159,7 @@ impl<'a> Copies<'a> {
             let Reference { part, offset_bytes, length_bytes, .. } = reference?;
             let end = offset_bytes.saturating_add(length_bytes).div_ceil(1 << bits);
             if part == Part::Compressed {
+                self.leads_out |= end > self.uses.clusters().end;
                 for cluster in offset_bytes >> bits..end.min(self.uses.clusters().end) {
                     // What is in use by another is damage that stays.
                     let _ = self.uses.claim(cluster..cluster + 1, Use::Compressed);

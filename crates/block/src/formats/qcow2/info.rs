@@ -99,7 +99,7 @@ impl Qcow2Info {
     /// When it cannot be read, or no qcow2 header can be made out.
     pub fn damage_in(image: &OpenedFile) -> Result<Option<String>, ImageError> {
         let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
-        let header = parse_header(image.file(), image.path(), Header::parse_to_look)?;
+        let header = parse_header(image.file(), image.path(), Header::parse_to_check)?;
         let file = image_file(image.file()).map_err(failed)?;
         let snapshots = snapshots::snapshots(&file, &header).map_err(failed)?.flaw;
         let found = snapshots.map_or_else(|| behind_the_end(&file, &header), |flaw| Ok(Some(flaw)));

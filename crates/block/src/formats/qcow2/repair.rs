@@ -72,8 +72,8 @@ impl Qcow2Check {
         let copied = if repair == Repair::All { self.copy_shared(tell)? } else { 0 };
         let mut report = self.run_without_copies(repair, tell)?;
         report.corruptions_fixed += copied;
-        if report.corruptions > 0 && copied > 0 {
-            // What else is wrong is as it was.
+        // What else is wrong is as it was; but whoever finds no refcount of a copy gives it out again.
+        if report.corruptions > 0 && copied > 0 && !self.count(Repair::None, &mut |_| ())?.lacks_refcounts {
             self.set_marks(marks).map_err(|error| self.failed("write to", error))?;
         }
         Ok(report)
