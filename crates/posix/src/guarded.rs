@@ -20,7 +20,7 @@ struct Access {
 
 /// One of those, as an assembler has it: from `2:` to `3:`.
 macro_rules! may_fault {
-    ($instruction:literal) => {
+    ($instruction:expr) => {
         concat!(
             "2: ",
             $instruction,
@@ -58,36 +58,33 @@ unsafe fn copy_here(to: *mut u8, from: *const u8, count: usize) -> usize {
     left
 }
 
-/// A byte. Of one byte, `rep movsb` takes ten times as long.
+/// What is at a place, a `byte` or a `word`, as a number of 32 bits; -1 where nothing is. Of few bytes, `rep movsb`
+/// takes ten times as long.
+macro_rules! at {
+    ($size:literal, $place:expr) => {{
+        let mut found = -1_i32;
+        // SAFETY: what of the program's is there may be read; a fault is caught.
+        unsafe {
+            asm!(
+                may_fault!(concat!("movzx {found:e}, ", $size, " ptr [{place}]")),
+                found = inout(reg) found,
+                place = in(reg) $place,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        found
+    }};
+}
+
 #[inline]
 fn byte(place: *const u8) -> Option<u8> {
-    let mut byte = -1_i32;
-    // SAFETY: what of the program's is there may be read; a fault is caught.
-    unsafe {
-        asm!(
-            may_fault!("movzx {byte:e}, byte ptr [{place}]"),
-            byte = inout(reg) byte,
-            place = in(reg) place,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    u8::try_from(byte).ok()
+    u8::try_from(at!("byte", place)).ok()
 }
 
 /// Two bytes, for a thread that has not blocked what says that they are not there.
 #[inline(always)]
 pub(crate) fn pair(place: *const c_char) -> Option<[u8; 2]> {
-    let mut pair = -1_i32;
-    // SAFETY: what of the program's is there may be read; a fault is caught.
-    unsafe {
-        asm!(
-            may_fault!("movzx {pair:e}, word ptr [{place}]"),
-            pair = inout(reg) pair,
-            place = in(reg) place,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    u16::try_from(pair).ok().map(u16::to_le_bytes)
+    u16::try_from(at!("word", place)).ok().map(u16::to_le_bytes)
 }
 
 /// Copies bytes of which one side may not be there: how many were copied.

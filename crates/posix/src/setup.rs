@@ -118,8 +118,8 @@ pub(crate) fn add(named: Named) -> Result<(), Errno> {
             // Before there is anything that a child would have to know of.
             fork::watch();
         }
-        // A child that is forked meanwhile has it or does not: where it has no count of it, another takes its place.
         named.beginnings().for_each(look_at);
+        // A child that is forked meanwhile has it or does not: where it has no count of it, another takes its place.
         place.store(Box::into_raw(Box::new(named)), Ordering::Release);
         COUNT.store(count + 1, Ordering::Release);
         if count == 0 {

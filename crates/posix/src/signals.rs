@@ -182,8 +182,8 @@ pub(crate) fn set_mask(these: u64) -> u64 {
 
 /// A program begins, by this thread; a library of its own may have begun before.
 pub(crate) fn learn_first_mask() {
-    let blocked = if STATE.with(State::learn_mask) { MAYBE } else { NEVER };
-    let _ = BLOCKED.compare_exchange(UNKNOWN, blocked, Ordering::Relaxed, Ordering::Relaxed);
+    STATE.with(State::learn_mask);
+    let _ = BLOCKED.compare_exchange(UNKNOWN, NEVER, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Whether this thread has blocked what says that memory is not there: then the kernel ends the process where it is
@@ -273,6 +273,7 @@ impl State {
         // SAFETY: there is room for a set of signals as the kernel has it.
         unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, null::<u64>(), &raw mut mask, 8) };
         let are_blocked = mask & FAULTS != 0;
+        mask_changes(mask);
         self.blocks_faults.set(Some(are_blocked));
         are_blocked
     }
@@ -457,9 +458,7 @@ extern "C" fn caught(signal: c_int, information: *mut siginfo_t, context: *mut c
             // SAFETY: it is the program's handler. One without SA_SIGINFO looks at the first argument alone.
             let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = unsafe { transmute(handler) };
             // What is blocked meanwhile, the context does not say (ppoll(2)).
-            if STATE.with(State::learn_mask) {
-                BLOCKED.store(MAYBE, Ordering::Relaxed);
-            }
+            STATE.with(State::learn_mask);
             handler(signal, information, context);
             // It may have changed what the thread blocks afterwards.
             mask_changes(*mask);
