@@ -5,7 +5,7 @@ mod support;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::{Yard, copy_command, random_bytes, run};
 
 const MIB: u64 = 1 << 20;
@@ -37,6 +37,49 @@ fn contents(device: &Path, length: u64) -> Vec<u8> {
     let mut bytes = vec![0; length as usize];
     File::open(device).unwrap().read_exact_at(&mut bytes, 0).unwrap();
     bytes
+}
+
+/// As what keeps images on logical volumes makes them.
+#[test]
+fn a_device_becomes_a_qcow2_image() {
+    let yard = Yard::new();
+    let backing = yard.path("backing");
+    fs::write(&backing, random_bytes(16 * MIB as usize, 3)).unwrap();
+    let Some(device) = Loop::over(&backing) else { return };
+    let device = device.0.to_str().unwrap();
+    let data = yard.random("data.img", 3 * MIB, 5);
+    let ours = |line: &str| {
+        let mut command = support::blockyard();
+        run(command.current_dir(yard.path("")).arg("image").args(line.split(' ')))
+    };
+    let theirs = |line: &str| {
+        let mut command = Command::new("qemu-img");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        run(command.current_dir(yard.path("")).args(line.split(' '))).succeeded()
+    };
+    // Larger than the device: it need not hold all of it.
+    ours(&format!("create -q -f qcow2 -o compat=1.1 {device} 64M")).succeeded();
+    theirs(&format!("check -q -f qcow2 {device}"));
+    let info = theirs(&format!("info -f qcow2 --output=json {device}")).json();
+    assert_eq!((&info["virtual-size"], &info["format"]), (&(64 * MIB).into(), &"qcow2".into()));
+    ours(&format!("convert -q -n -O qcow2 data.img {device}")).succeeded();
+    theirs(&format!("compare -q -f qcow2 -F raw {device} data.img"));
+    // Nothing of what was there shows, and what is behind it does.
+    ours(&format!("create -q -f qcow2 -b {} -F raw {device}", data.display())).succeeded();
+    theirs(&format!("check -q -f qcow2 {device}"));
+    theirs(&format!("compare -q -f qcow2 -F raw {device} data.img"));
+    for (line, status, said) in [
+        ("create -f qcow2 -o preallocation=metadata DEVICE 64M", 1, "is not preallocated"),
+        ("create -f qcow2 -o cluster_size=4k DEVICE 8T", 1, "the tables of such an image alone have"),
+        ("create -f raw DEVICE 17M", 1, "has 16777216 bytes, and not 17825792"),
+        ("create -f vhdx DEVICE 4M", 2, "raw or qcow2"),
+        ("create -f raw --table gpt DEVICE 4M", 2, "is a block device"),
+    ] {
+        ours(&line.replace("DEVICE", device)).failed(status, &[said]);
+    }
+    theirs(&format!("compare -q -f qcow2 -F raw {device} data.img"));
+    ours(&format!("create -q -f raw {device} 16M")).succeeded();
+    theirs(&format!("check -q -f qcow2 {device}"));
 }
 
 #[test]

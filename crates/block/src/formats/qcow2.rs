@@ -130,6 +130,15 @@ impl Qcow2Disk {
         create::format(file, data_file, path, options)
     }
 
+    /// Makes the block device an image, whatever it holds: without preallocation, and with its data in itself. It is
+    /// open for reading and writing, and nobody else uses it; `path` is what messages call it. On stable storage.
+    ///
+    /// # Errors
+    /// When the options contradict each other, or the device is too small for the tables, or cannot be written.
+    pub fn create_on_device(device: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
+        create::create_on_device(device, path, options)
+    }
+
     /// Opens the image in `file` as [`Qcow2Disk::open`] does the one at a path: `path` is what messages call it, and
     /// where what it refers to starts from.
     ///

@@ -6,10 +6,11 @@ use crate::error::{Context, Error, Result};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
     AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, ChainKeys, Disk, Engine, FileDisk,
-    FileOptions, KeyFile, LocalName, LuksDisk, NewLuks, Preallocation, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile,
-    Qcow2Disk, Qcow2Features, ReplacementFile, VmdkCreateOptions, VmdkStreamWriter, directory_of, shown,
+    FileOptions, KeyFile, LocalName, LuksDisk, NewLuks, OpenedFile, Preallocation, Qcow2Backing, Qcow2CreateOptions,
+    Qcow2DataFile, Qcow2Disk, Qcow2Features, ReplacementFile, VmdkCreateOptions, VmdkStreamWriter, directory_of, shown,
 };
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -128,6 +129,29 @@ impl NewImage {
             Format::Ova => return Err(not_made(self.format)),
         }
         Ok(file)
+    }
+
+    /// Makes the device at its path it: it is open for writing, and nobody else uses it.
+    ///
+    /// # Errors
+    /// When images in its format are not made on devices, the device is too small, or cannot be written.
+    pub fn make_on_device(&self, device: &OpenedFile) -> Result<()> {
+        match self.format {
+            Format::Qcow2 => Ok(Qcow2Disk::create_on_device(device.file(), &self.path, &self.qcow2_options())?),
+            // All of it is one already.
+            Format::Raw => {
+                let has_bytes = device.file().seek(SeekFrom::End(0)).context("cannot see how large the device is")?;
+                if has_bytes < self.size_bytes {
+                    crate::error::refuse!("{} has {has_bytes} bytes, and not {}", shown(&self.path), self.size_bytes);
+                }
+                Ok(())
+            }
+            _ => Err(Error::usage(format!(
+                "{} is a block device, and what is made on one is raw or qcow2: make {} in a file, and copy it there",
+                shown(&self.path),
+                self.format.word()
+            ))),
+        }
     }
 
     /// Where the data of a qcow2 image are to be, if not in it.

@@ -8,8 +8,11 @@ use crate::formats::preallocation::{Preallocation, reserve};
 use crate::formats::{ImageError, NewLuks};
 use crate::size::set_length;
 use crate::{ReplacementFile, directory_of};
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const CLUSTER_MIN_BYTES: u32 = 512;
@@ -209,6 +212,45 @@ pub(super) fn create(path: &Path, options: &Qcow2CreateOptions) -> Result<(), Im
     };
     format(replacement.file(), replacement.companion().map(ReplacementFile::file), path, options)?;
     Ok(replacement.commit(true)?)
+}
+
+/// Makes the device an image, whatever it holds. Cut off anywhere before the end, it is none.
+pub(super) fn create_on_device(device: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
+    options.check()?;
+    if options.allocated() != Preallocation::Off || options.data_file.is_some() {
+        let problem = "an image on a device is not preallocated, and has its data in itself: leave preallocation and \
+                       data_file out";
+        return Err(ImageError::Invalid(problem.into()));
+    }
+    let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
+    // What writes images writes to empty files. Without data, this one is no longer than its tables.
+    let made = File::from(memfd_create("image", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?);
+    format(&made, None, path, options)?;
+    let length_bytes = made.metadata().map_err(failed)?.len();
+    let device_bytes = (&mut &*device).seek(SeekFrom::End(0)).map_err(failed)?;
+    if length_bytes > device_bytes {
+        let problem = format!("has {device_bytes} bytes, and the tables of such an image alone have {length_bytes}");
+        return Err(ImageError::Unusable { path: path.to_owned(), problem });
+    }
+    let cluster_bytes = u64::from(options.cluster_bytes).min(length_bytes);
+    // The header comes last, and that of an image that was there before goes first.
+    device.write_all_at(&vec![0; cluster_bytes as usize], 0).and_then(|()| device.sync_all()).map_err(failed)?;
+    put(&made, device, cluster_bytes..length_bytes).map_err(failed)?;
+    put(&made, device, 0..cluster_bytes).map_err(failed)
+}
+
+/// Copies a part of one file to its place in another, on stable storage.
+fn put(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
+    const PIECE_BYTES: u64 = 1 << 20;
+    let mut piece = vec![0; PIECE_BYTES.min(range.end - range.start) as usize];
+    let mut at = range.start;
+    while at < range.end {
+        let piece = &mut piece[..PIECE_BYTES.min(range.end - at) as usize];
+        from.read_exact_at(piece, at)?;
+        to.write_all_at(piece, at)?;
+        at += piece.len() as u64;
+    }
+    to.sync_all()
 }
 
 /// Makes the empty `file` a delta on a disk.

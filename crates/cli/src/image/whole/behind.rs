@@ -1,11 +1,12 @@
 //! What is to be behind an image.
 
 use anyhow::{Context, Result, bail};
-use blockyard_block::{Disk, KeyFile, LocalName, Qcow2Backing, directory_of};
+use blockyard_block::specification::Format;
+use blockyard_block::{Disk, KeyFile, LocalName, LuksDisk, Qcow2Backing, Qcow2Disk, Qcow2Info, directory_of};
 use blockyard_command_line::disk;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_image::whole::{self, backing_path};
-use blockyard_session::open::open_disk;
+use blockyard_session::open::{open_disk, open_file};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +30,31 @@ pub fn open(
     check_name(backing)?;
     let named = whole::behind(image, backing).map_err(UsageLines::from)?.with_key_file(key_file.map(KeyFile::new));
     Ok(open_disk(&named, &disk::to_read(allow_dirs).streaming()).context("cannot open the backing file")?.disk)
+}
+
+/// How large its disk is. Of one that is encrypted that takes no key: nothing of it is read.
+///
+/// # Errors
+/// As [`open`].
+pub fn size_bytes(
+    image: &Path,
+    backing: &Qcow2Backing,
+    allow_dirs: &[PathBuf],
+    key_file: Option<&Path>,
+) -> Result<u64> {
+    check_name(backing)?;
+    let named = whole::behind(image, backing).map_err(UsageLines::from)?.read_only();
+    if key_file.is_none() && matches!(named.format(), Some(Format::Qcow2 | Format::Luks)) {
+        let file = open_file(&named, &disk::to_read(allow_dirs)).context("cannot open the backing file")?.file;
+        if named.format() == Some(Format::Luks) {
+            let place = LuksDisk::place_in(&file)?;
+            return Ok(place.end - place.start);
+        }
+        if Qcow2Info::of_opened(&file)?.encryption.is_some() {
+            return Ok(Qcow2Disk::size_bytes_of(&file)?);
+        }
+    }
+    Ok(open(image, backing, allow_dirs, key_file)?.geometry().capacity_bytes)
 }
 
 /// Whether the name says a plain file, and no other format.

@@ -7,19 +7,22 @@ use super::option_table;
 use crate::image::appliance_kernel::resources;
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::Scheme;
-use blockyard_block::specification::Format;
-use blockyard_block::{KeyFile, Qcow2Backing, shown, size};
+use blockyard_block::specification::{DiskSpecification, Format};
+use blockyard_block::{KeyFile, shown, size};
+use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::backend::BackendArgs;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::print;
-use blockyard_command_line::usage_error::UsageError;
+use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_image::Watch;
 use blockyard_image::whole::NewImage;
 use blockyard_image::whole::create::{Creation, WantedFileSystem};
+use blockyard_session::open::open_to_change;
 use clap::Args;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Make an empty image, with a partition table and file systems if they are wanted.
@@ -114,13 +117,13 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     let size_bytes = match (args.size.or(options.size_bytes), &backing) {
         (Some(size), _) => size,
         (None, Some(backing)) if !args.unsafe_ => {
-            backing_size(&path, backing, &allow_dirs, args.backing_key_file.as_deref())?
+            behind::size_bytes(&path, backing, &allow_dirs, args.backing_key_file.as_deref())?
         }
         (None, _) => bail!(UsageError("how large? Give a size such as 8G".to_owned())),
     };
     if let (Some(backing), false, true) = (&backing, args.unsafe_, args.size.is_some()) {
         // It must be there, and be what it is said to be.
-        backing_size(&path, backing, &allow_dirs, args.backing_key_file.as_deref())?;
+        behind::size_bytes(&path, backing, &allow_dirs, args.backing_key_file.as_deref())?;
     }
     // Nobody else's images end in the middle of a sector.
     let size_bytes = options.size_for(size_bytes);
@@ -137,15 +140,32 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         ..NewImage::new(path, format, size_bytes)
     };
     let creation = Creation { image, table, partitions, file_system };
+    if creation.image.path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+        make_on_device(args, &creation)?;
+        return if args.quiet { Ok(()) } else { tell_all(args, &creation) };
+    }
     let watch: Arc<dyn Watch> = Arc::new(AtTerminal::catch()?);
     creation.run(&allow_dirs, || resources(args.backend.backend()), &watch)?;
-    if args.quiet {
-        return Ok(());
+    if args.quiet { Ok(()) } else { tell_all(args, &creation) }
+}
+
+/// Makes a device the image, whatever it holds.
+fn make_on_device(args: &CreateArgs, Creation { image, table, file_system, .. }: &Creation) -> Result<()> {
+    let device = shown(&image.path);
+    if table.is_some() || file_system.is_some() {
+        let problem = "partitions and file systems are made on what there is by `blockyard image shell` and `mkfs`";
+        bail!(UsageError(format!("{device} is a block device: {problem}")));
     }
+    let named = DiskSpecification::of_file(&image.path).with_format(Format::Raw).map_err(UsageLines::from)?;
+    let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
+    Ok(image.make_on_device(&file)?)
+}
+
+fn tell_all(args: &CreateArgs, creation: &Creation) -> Result<()> {
     if args.format.is_some() {
-        named_image::tell_of_name(&creation.image.path, format);
+        named_image::tell_of_name(&creation.image.path, creation.image.format);
     }
-    tell(&creation)
+    tell(creation)
 }
 
 /// Says which options a new image has, in the format that is said or that its name says.
@@ -153,10 +173,6 @@ pub fn list_options(name: Option<&str>, format: Option<Format>) -> Result<()> {
     let named = name.map(|name| named_image::parse(name, format)).transpose()?;
     let format = format.or(named.and_then(|named| named.format())).unwrap_or(Format::Raw);
     option_table::list(&format!("Options of new {} images:", format.word()), option_table::of_new(format))
-}
-
-fn backing_size(image: &Path, backing: &Qcow2Backing, allow_dirs: &[PathBuf], key_file: Option<&Path>) -> Result<u64> {
-    Ok(behind::open(image, backing, allow_dirs, key_file)?.geometry().capacity_bytes)
 }
 
 fn tell(creation: &Creation) -> Result<()> {
