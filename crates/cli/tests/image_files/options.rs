@@ -197,6 +197,31 @@ fn what_makes_no_sense_is_said_with_its_names() {
     image(&yard, ["create", "-b", "", "x.qcow2"]).failed(2, &["-b takes the name of a file"]);
 }
 
+/// Where a disk ends within a cluster, its next bytes are in that one.
+#[test]
+fn a_disk_that_grows_within_a_cluster_has_storage_there_too() {
+    let yard = Yard::new();
+    yard.random("base.img", MIB, 3);
+    for (create, has_place) in [
+        ("create -q -o preallocation=metadata a.qcow2 1000K", true),
+        ("create -q a.qcow2 1000K", true),
+        ("create -q -b base.img -F raw a.qcow2 1000K", false),
+    ] {
+        for mode in ["falloc", "full"] {
+            image(&yard, create.split(' ')).succeeded();
+            write(&yard, "a.qcow2", "qcow2", "write -P 9 0 4K");
+            qemu_img(&yard, "convert -O raw a.qcow2 wanted.img");
+            File::options().write(true).open(yard.path("wanted.img")).unwrap().set_len(1016 << 10).unwrap();
+            let before = allocated_bytes(&yard.path("a.qcow2"));
+            image(&yard, ["resize", "-q", "--preallocation", mode, "--allow-dir", ".", "a.qcow2", "+16K"]).succeeded();
+            let grown = allocated_bytes(&yard.path("a.qcow2")) - before;
+            assert!(grown >= if has_place { 16 << 10 } else { 0 }, "{create} {mode}: {grown}");
+            qemu_img(&yard, "check -q a.qcow2");
+            qemu_img(&yard, "compare -q -f qcow2 -F raw a.qcow2 wanted.img");
+        }
+    }
+}
+
 fn write_differences_of_vmdk(yard: &Yard) {
     qemu_img(yard, "create -q -f vmdk base.vmdk 8M");
     qemu_img(yard, "create -q -f vmdk -F vmdk -b base.vmdk top.vmdk");

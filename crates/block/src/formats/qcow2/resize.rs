@@ -117,7 +117,7 @@ fn change(mut metadata: Metadata, header: &Header, size_bytes: u64, preallocatio
         }
         metadata.reach(size_bytes)?;
         if preallocation != Preallocation::Off {
-            preallocate(&mut metadata, old_bytes..size_bytes, preallocation)?;
+            preallocate(&mut metadata, old_bytes..size_bytes, preallocation, header.backing.is_some())?;
         }
         write_size(&mut metadata, header, size_bytes)?;
     } else {
@@ -146,11 +146,21 @@ fn write_size(metadata: &mut Metadata, header: &Header, size_bytes: u64) -> io::
     metadata.put_bitmaps(header, bitmaps, Some(size_bytes))
 }
 
-/// Gives a place to all clusters of a range that have none.
-fn preallocate(metadata: &mut Metadata, range: Range<u64>, preallocation: Preallocation) -> io::Result<()> {
+/// Gives a place to all clusters of a range that have none; of that in which it begins, what may show a backing file
+/// stays as it is.
+fn preallocate(
+    metadata: &mut Metadata,
+    range: Range<u64>,
+    preallocation: Preallocation,
+    may_show_backing: bool,
+) -> io::Result<()> {
     let layout = metadata.layout();
     let end = range.end.div_ceil(layout.cluster_bytes());
-    let mut cluster = range.start.div_ceil(layout.cluster_bytes());
+    let mut cluster = range.start >> layout.cluster_bits;
+    if !range.start.is_multiple_of(layout.cluster_bytes()) {
+        reserve_rest(metadata, cluster, &range, preallocation)?;
+        cluster += u64::from(may_show_backing);
+    }
     while cluster < end {
         if !matches!(metadata.entry(cluster)?, Entry::Plain(Mapping { place: None, .. })) {
             cluster += 1;
@@ -176,6 +186,28 @@ fn preallocate(metadata: &mut Metadata, range: Range<u64>, preallocation: Preall
         cluster += count;
     }
     Ok(())
+}
+
+/// Reserves storage for the rest of a cluster that has a place, and in which a range begins. It reads as zeros already.
+fn reserve_rest(metadata: &mut Metadata, cluster: u64, range: &Range<u64>, wanted: Preallocation) -> io::Result<()> {
+    let layout = metadata.layout();
+    let is_wanted = matches!(wanted, Preallocation::Falloc | Preallocation::Full);
+    match metadata.entry(cluster)? {
+        Entry::Plain(Mapping { place: Some(Place { offset_bytes, is_own: true }), .. }) if is_wanted => {
+            let start = cluster << layout.cluster_bits;
+            let end = start + layout.cluster_bytes();
+            // A data file ends with the disk.
+            let end = if layout.has_data_file { end.min(range.end) } else { end };
+            // Zeros that are written are none on an encrypted disk.
+            reserve(
+                &metadata.data().file,
+                offset_bytes + (range.start - start),
+                end - range.start,
+                Preallocation::Falloc,
+            )
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Takes what lies behind the new end out of the tables.
