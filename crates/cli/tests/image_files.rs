@@ -40,6 +40,8 @@ mod qemu_flags;
 mod safety;
 #[path = "image_files/second_opinions.rs"]
 mod second_opinions;
+#[path = "image_files/secrets.rs"]
+mod secrets;
 #[path = "server/mod.rs"]
 mod server;
 #[path = "image_files/snapshots.rs"]

@@ -10,3 +10,4 @@ mod mount_point;
 pub mod named_image;
 pub mod on_image;
 pub mod open_image;
+pub mod secrets;

@@ -19,7 +19,7 @@ impl LocalName {
     /// # Errors
     /// When it names no plain file; the sentence goes on after that somebody refers to it.
     pub fn of(name: &str) -> Result<Self, String> {
-        let local = Self::here(name)?;
+        let local = Self::by_drivers(name, &["file"])?;
         match protocol(name) {
             Some(_) => Ok(Self { path: absolute(&local.path)?, ..local }),
             None => Ok(local),
@@ -31,10 +31,15 @@ impl LocalName {
     /// # Errors
     /// As [`LocalName::of`].
     pub fn here(name: &str) -> Result<Self, String> {
+        // Who names a device to QEMU may say that it is one.
+        Self::by_drivers(name, &["file", "host_device"])
+    }
+
+    fn by_drivers(name: &str, drivers: &[&str]) -> Result<Self, String> {
         match protocol(name) {
             None => Ok(Self { path: name.to_owned(), format: None }),
             Some("file") => Ok(Self { path: name.trim_start_matches("file:").to_owned(), format: None }),
-            Some("json") => of_json(name.trim_start_matches("json:")),
+            Some("json") => of_json(name.trim_start_matches("json:"), drivers),
             Some(protocol) => {
                 Err(format!("of what has a protocol (`{protocol}:`), only file: and json: are supported"))
             }
@@ -50,14 +55,14 @@ fn absolute(path: &str) -> Result<String, String> {
     }
 }
 
-fn of_json(text: &str) -> Result<LocalName, String> {
+fn of_json(text: &str, drivers: &[&str]) -> Result<LocalName, String> {
     let known = "only {\"driver\":FORMAT,\"file\":{\"driver\":\"file\",\"filename\":PATH}} is supported";
     let Ok(Value::Object(all)) = serde_json::from_str(text) else {
         return Err(format!("it is no JSON object: {known}"));
     };
     let mut said = Said::default();
     take(&mut said, "", &all).map_err(|key| format!("of {key:?} nothing is known, or not twice: {known}"))?;
-    if let Some(driver) = said.driver.filter(|driver| *driver != "file") {
+    if let Some(driver) = said.driver.filter(|driver| !drivers.contains(driver)) {
         return Err(format!("the driver {driver:?} is none of plain files: {known}"));
     }
     let path = said.path.ok_or_else(|| format!("it names no file: {known}"))?;
@@ -139,6 +144,9 @@ mod tests {
         }
         let relative = LocalName { path: "a".to_owned(), format: Some("qcow2".to_owned()) };
         assert_eq!(LocalName::here(r#"json:{"driver":"qcow2","file.filename":"a"}"#), Ok(relative));
+        let device = LocalName { path: "/dev/a".to_owned(), format: Some("raw".to_owned()) };
+        let named = r#"json:{"driver":"raw","file":{"driver":"host_device","filename":"/dev/a"}}"#;
+        assert_eq!(LocalName::here(named), Ok(device));
         let deep = format!("json:{}", "{\"file\":".repeat(200));
         assert!(LocalName::of(&deep).is_err());
     }

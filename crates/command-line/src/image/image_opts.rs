@@ -1,5 +1,6 @@
 //! Images as qemu-img's `--image-opts` names them: `driver=qcow2,file.filename=disk.img`, and as JSON: `json:{…}`.
 
+use super::secrets;
 use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
 use blockyard_block::LocalName;
@@ -29,13 +30,15 @@ fn of_file(path: String, format: Option<String>) -> Result<DiskSpecification> {
 }
 
 fn parse(text: &str) -> Result<DiskSpecification> {
-    let (mut path, mut format, mut read_only, mut unlocked) = (None, None, false, false);
+    let (mut path, mut format, mut secret, mut read_only, mut unlocked) = (None, None, None, false, false);
     for option in options(text) {
         let (key, value) = option.split_once('=').unwrap_or((&option, ""));
         let place = match (key, value) {
             ("driver", _) => &mut format,
             ("file.filename", _) => &mut path,
-            ("file.driver", "file") => continue,
+            ("key-secret" | "encrypt.key-secret", _) => &mut secret,
+            // How it is encrypted, its header says.
+            ("file.driver", "file" | "host_device") | ("encrypt.format", "luks" | "aes") => continue,
             ("read-only", "on" | "off") => {
                 read_only = value == "on";
                 continue;
@@ -44,12 +47,9 @@ fn parse(text: &str) -> Result<DiskSpecification> {
                 unlocked = value == "on";
                 continue;
             }
-            ("key-secret" | "encrypt.key-secret" | "encrypt.format", _) => {
-                bail!(UsageError(format!("{text}: an encrypted image is FILE,key-file=KEY, and not {key}")))
-            }
             _ => bail!(UsageError(format!(
-                "{text}: of qemu-img's image options there are driver=FORMAT, file.driver=file, file.filename=PATH, \
-                 read-only= and force-share=, and not {option}"
+                "{text}: of qemu-img's image options there are driver=FORMAT, file.driver=file or host_device, \
+                 file.filename=PATH, key-secret=, encrypt.key-secret=, read-only= and force-share=, and not {option}"
             ))),
         };
         if place.replace(value.to_owned()).is_some() {
@@ -57,13 +57,16 @@ fn parse(text: &str) -> Result<DiskSpecification> {
         }
     }
     let Some(path) = path else { bail!(UsageError(format!("{text} names no file: add file.filename=PATH"))) };
+    let key = secret.map(|id| secrets::key_file(&id)).transpose();
+    let key = key.map_err(|problem| UsageError(format!("{text}: {problem}")))?;
     let named = of_file(path, format)?;
+    let named = if key.is_some() { named.with_key_file(key) } else { named };
     let named = if read_only { named.read_only() } else { named };
     Ok(if unlocked { named.unlocked() } else { named })
 }
 
 /// What stands between commas, of which two are one.
-fn options(text: &str) -> Vec<String> {
+pub(super) fn options(text: &str) -> Vec<String> {
     let (mut options, mut rest) = (vec![String::new()], text.chars().peekable());
     while let Some(letter) = rest.next() {
         let is_comma = letter == ',';
@@ -82,9 +85,16 @@ mod tests {
 
     #[test]
     fn files_are_named_as_for_qemu_img() {
+        secrets::declare("secret,id=of-names,file=/k").unwrap();
         for (text, wanted) in [
             ("driver=qcow2,file.filename=a", "a,format=qcow2"),
             ("driver=raw,file.driver=file,file.filename=a,,b", "a,,b,format=raw"),
+            ("driver=raw,file.driver=host_device,file.filename=/dev/a", "/dev/a,format=raw"),
+            ("driver=luks,key-secret=of-names,file.filename=a", "a,format=luks,key-file=/k"),
+            (
+                "driver=qcow2,encrypt.format=luks,encrypt.key-secret=of-names,file.filename=a",
+                "a,format=qcow2,key-file=/k",
+            ),
             ("file.filename=a.qcow2,read-only=on", "a.qcow2,ro"),
             ("driver=vpc,file.filename=/x/a=b", "/x/a=b,format=vpc"),
             (r#"json:{"driver":"qcow2","file":{"driver":"file","filename":"a,b"}}"#, "a,,b,format=qcow2"),
@@ -104,7 +114,8 @@ mod tests {
             ("driver=nbd,host=h", "and not host=h"),
             ("driver=raw,file.driver=nbd,file.filename=a", "and not file.driver=nbd"),
             ("driver=raw,file.filename=a,file.filename=b", "twice"),
-            ("driver=luks,key-secret=s,file.filename=a", "key-file=KEY"),
+            ("driver=luks,key-secret=s,file.filename=a", "there is no secret 's': add --object"),
+            ("driver=luks,key-secret=of-names,key-secret=of-names,file.filename=a", "twice"),
             ("driver=no,file.filename=a", "no"),
             (r#"json:{"driver":"nbd","host":"h"}"#, "\"host\""),
             (r#"json:{"driver":"no","file.filename":"a"}"#, "no"),

@@ -11,6 +11,7 @@ use blockyard_block::{
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
+use blockyard_command_line::image::secrets;
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Nobody;
@@ -121,9 +122,9 @@ impl AmendArgs {
 
     /// What is to become of key slots, by what options and files say together.
     fn slot_change(&self, said: SaidOfSlots) -> Result<Option<LuksSlotChange>> {
-        let key = |path: &Option<PathBuf>| path.as_ref().map(KeyFile::new);
-        let SaidOfSlots { is_active, slot, time } = said;
-        match (is_active, key(&self.new_key_file), key(&self.old_key_file)) {
+        let key = |path: &Option<PathBuf>, secret: Option<KeyFile>| path.as_ref().map(KeyFile::new).or(secret);
+        let SaidOfSlots { is_active, slot, time, new_secret, old_secret } = said;
+        match (is_active, key(&self.new_key_file, new_secret), key(&self.old_key_file, old_secret)) {
             (Some(true), Some(key), _) => {
                 Ok(Some(LuksSlotChange::Activate { key, slot, time: time.unwrap_or(LuksOptions::TIME) }))
             }
@@ -160,11 +161,14 @@ struct Changes {
 }
 
 /// What `-o` says of key slots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct SaidOfSlots {
     is_active: Option<bool>,
     slot: Option<usize>,
     time: Option<Duration>,
+    /// Files of passphrases that were declared as QEMU's objects.
+    new_secret: Option<KeyFile>,
+    old_secret: Option<KeyFile>,
 }
 
 impl SaidOfSlots {
@@ -173,8 +177,8 @@ impl SaidOfSlots {
             "state" => self.is_active = Some(chosen(value, &[("active", true), ("inactive", false)])?),
             "keyslot" => self.slot = Some(value.parse().map_err(|_| "it is a number from 0 on")?),
             "iter-time" => self.time = Some(LuksOptions::parse_time(value)?),
-            "new-secret" => return Err("the passphrase is in a file of its own: --new-key-file FILE".to_owned()),
-            "old-secret" => return Err("the passphrase is in a file of its own: --old-key-file FILE".to_owned()),
+            "new-secret" => self.new_secret = Some(secrets::key_file(value)?),
+            "old-secret" => self.old_secret = Some(secrets::key_file(value)?),
             _ => {
                 return Err("how an image is encrypted is fixed once it is made: `blockyard image convert -o` makes \
                             another one; what changes are state, keyslot and iter-time"
@@ -243,7 +247,7 @@ mod tests {
         assert_eq!((amendment, size_bytes, slots), (wanted, Some(1 << 30), SaidOfSlots::default()));
         let slots = said(&["encrypt.state=active,encrypt.keyslot=3,encrypt.iter-time=10"], Format::Qcow2).slots;
         let time = Some(Duration::from_millis(10));
-        assert_eq!(slots, SaidOfSlots { is_active: Some(true), slot: Some(3), time });
+        assert_eq!(slots, SaidOfSlots { is_active: Some(true), slot: Some(3), time, ..SaidOfSlots::default() });
         let slots = said(&["state=inactive"], Format::Luks).slots;
         assert_eq!(slots, SaidOfSlots { is_active: Some(false), ..SaidOfSlots::default() });
         for (option, format, wanted) in [
@@ -252,8 +256,8 @@ mod tests {
             ("refcount_bits=3", Format::Qcow2, "it is 1, 2, 4"),
             ("extended_l2=on", Format::Qcow2, "fixed once an image is made"),
             ("encrypt.cipher-alg=aes-128", Format::Qcow2, "fixed once it is made"),
-            ("encrypt.new-secret=s", Format::Qcow2, "--new-key-file FILE"),
-            ("old-secret=s", Format::Luks, "--old-key-file FILE"),
+            ("encrypt.new-secret=s", Format::Qcow2, "there is no secret 's'"),
+            ("old-secret=s", Format::Luks, "there is no secret 's'"),
             ("keyslot=-1", Format::Luks, "it is a number"),
             ("size=1G", Format::Luks, "fixed once it is made"),
             ("encrypt.state=active", Format::Luks, "it is state"),

@@ -4,6 +4,7 @@ use super::behind;
 use super::image_options::ImageOptions;
 use super::new_partitions::{self, TableKind};
 use super::option_table;
+use super::qemu_flags::ObjectFlags;
 use crate::image::appliance_kernel::resources;
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::Scheme;
@@ -88,6 +89,8 @@ pub struct CreateArgs {
     /// Say nothing.
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    objects: ObjectFlags,
 }
 
 /// Runs the command.

@@ -7,6 +7,7 @@ use blockyard_block::{
     BlockMapFormat, KeyFile, LuksOptions, NewLuks, Preallocation, Qcow2Backing, Qcow2DataFile, Qcow2Features,
     VmdkAdapter, VmdkCreateOptions, size,
 };
+use blockyard_command_line::image::secrets;
 use blockyard_command_line::usage_error::UsageError;
 
 /// Options of a new image.
@@ -42,6 +43,8 @@ pub struct ImageOptions {
     says_how: Option<String>,
     /// It is said that a qcow2 image is.
     pub is_encrypted: bool,
+    /// The file of its passphrase, where that was declared as QEMU's object.
+    secret: Option<KeyFile>,
 }
 
 impl ImageOptions {
@@ -114,6 +117,10 @@ impl ImageOptions {
     /// [`UsageError`] when the one is said without the other, or the options do not go together.
     pub fn encryption(&self, format: Format, key_file: Option<KeyFile>) -> Result<Option<NewLuks>> {
         let is_encrypted = self.is_encrypted || format == Format::Luks;
+        if key_file.is_some() && self.secret.is_some() {
+            bail!(UsageError("the passphrase is said twice: leave key-secret or the key file out".to_owned()));
+        }
+        let key_file = key_file.or_else(|| self.secret.clone());
         match (is_encrypted, key_file, &self.says_how) {
             (true, Some(key), _) => {
                 self.check_encryption(format)?;
@@ -147,7 +154,10 @@ impl ImageOptions {
 
     fn set_luks(&mut self, name: &str, value: &str) -> Result<(), String> {
         if name == "key-secret" {
-            return Err("the passphrase is in a file of its own: --key-file FILE".to_owned());
+            let key =
+                secrets::key_file(value).map_err(|problem| format!("{problem}, or say --key-file FILE instead"))?;
+            self.secret = Some(key);
+            return Ok(());
         }
         self.says_how = Some(name.to_owned());
         self.luks.set(name, value)

@@ -5,6 +5,7 @@
 use anyhow::Result;
 use blockyard_block::size;
 use blockyard_block::specification::{DiskSpecification, Kind};
+use blockyard_command_line::image::secrets;
 use blockyard_command_line::usage_error::UsageLines;
 use clap::{Args, ValueEnum};
 use std::num::NonZeroU64;
@@ -105,9 +106,19 @@ enum OutputFormat {
     Json,
 }
 
+// Passphrases, as qemu-img is told of them.
+#[derive(Args)]
+pub struct ObjectFlags {
+    /// A passphrase in a file, for key-secret=ID: secret,id=ID,file=PATH.
+    #[arg(long, value_name = "OBJECT", hide = true, value_parser = secrets::declare)]
+    object: Vec<secrets::Declared>,
+}
+
 // How images are named.
 #[derive(Args)]
 pub struct NameFlags {
+    #[command(flatten)]
+    objects: ObjectFlags,
     /// Images are named as driver=FORMAT,file.filename=PATH, which is understood without it, too.
     #[arg(long, hide = true)]
     image_opts: bool,
