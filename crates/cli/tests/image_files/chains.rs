@@ -1,5 +1,6 @@
 //! Images over others in other formats, by the commands, compared with qemu-img.
 
+use super::options::write;
 use super::*;
 
 /// An image in this format with some data, as `base` with the format's ending.
@@ -45,6 +46,38 @@ fn commands_see_what_is_behind_an_image() {
         let safety = image(&yard, ["info", "--safety", "--json", "top.qcow2", "--allow-dir", "."]);
         assert!(safety.stdout.contains("backing-file"), "{safety:?}");
     }
+}
+
+/// As the chain names it, which is how qemu-img has it, and from here; not when that may be two.
+#[test]
+fn a_base_is_named_from_here_or_as_the_chain_names_it() {
+    let yard = Yard::new();
+    fs::create_dir(yard.path("sub")).unwrap();
+    let lay = || {
+        for line in [
+            "create -q -f qcow2 sub/base.qcow2 1M",
+            "create -q -f qcow2 -b base.qcow2 -F qcow2 sub/mid.qcow2",
+            "create -q -f qcow2 -b mid.qcow2 -F qcow2 sub/top.qcow2",
+        ] {
+            qemu_img(&yard, line);
+        }
+        write(&yard, "sub/top.qcow2", "qcow2", "write -P 7 64k 64k");
+    };
+    for named in ["base.qcow2", "sub/base.qcow2"] {
+        lay();
+        image(&yard, ["commit", "-q", "-b", named, "--allow-dir", "sub", "sub/top.qcow2"]).succeeded();
+        write(&yard, "sub/base.qcow2", "qcow2", "read -P 7 64k 64k");
+    }
+    // Here lies an image of that name that is in the chain, too.
+    for line in [
+        "create -q -f qcow2 base.qcow2 1M",
+        "create -q -f qcow2 -b ../base.qcow2 -F qcow2 sub/base.qcow2",
+        "create -q -f qcow2 -b base.qcow2 -F qcow2 sub/top.qcow2",
+    ] {
+        qemu_img(&yard, line);
+    }
+    let two = image(&yard, ["commit", "-b", "base.qcow2", "--allow-dir", ".", "sub/top.qcow2"]);
+    two.failed(1, &["sub/base.qcow2", "may both be meant", "absolute"]);
 }
 
 #[test]

@@ -94,6 +94,33 @@ fn info_says_what_qemu_img_does_of_any_image() {
     }
 }
 
+/// What reads the JSON of a chain wants each image beside the others; what reads the text, where a file is from here.
+#[test]
+fn images_of_a_chain_are_listed_as_by_qemu_img() {
+    let yard = Yard::new();
+    fs::create_dir(yard.path("bases")).unwrap();
+    for line in [
+        "create -q -f qcow2 bases/plain.qcow2 10M",
+        "create -q -f qcow2 -b plain.qcow2 -F qcow2 bases/mid.qcow2",
+        "create -q -f qcow2 -b bases/mid.qcow2 -F qcow2 top.qcow2",
+    ] {
+        qemu_img(&yard, line);
+    }
+    let allowed = ["--allow-dir", "bases"];
+    for name in ["top.qcow2", "bases/mid.qcow2", "bases/plain.qcow2"] {
+        let theirs = qemu_img(&yard, &format!("info --output=json --backing-chain {name}")).json();
+        let ours = image(&yard, [&["info", "--output=json", "--backing-chain", name][..], &allowed].concat());
+        says_all_that(name, &ours.succeeded().json(), &theirs);
+        let ours = image(&yard, [&["info", "--json", "--backing-chain", name][..], &allowed].concat());
+        let behind = ours.succeeded().json()["backing-chain"].as_array().map_or(0, Vec::len);
+        assert_eq!(Some(behind + 1), theirs.as_array().map(Vec::len));
+        let backing = |text: &str| text.lines().find(|line| line.starts_with("backing file:")).map(str::to_owned);
+        let text = image(&yard, ["info", name]).succeeded().stdout;
+        assert_eq!(backing(&text), backing(&qemu_img(&yard, &format!("info {name}")).stdout));
+    }
+    image(&yard, ["info", "--output=json", "--backing-chain", "top.qcow2"]).failed(1, &["--allow-dir"]);
+}
+
 #[test]
 fn info_says_what_a_file_in_another_format_is() {
     let yard = Yard::new();

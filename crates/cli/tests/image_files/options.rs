@@ -10,7 +10,7 @@ fn both(yard: &Yard, line: &str) {
     qemu_img(yard, &line.replace("NAME", "theirs"));
 }
 
-fn write(yard: &Yard, name: &str, format: &str, command: &str) {
+pub(super) fn write(yard: &Yard, name: &str, format: &str, command: &str) {
     let mut io = Command::new("qemu-io");
     run(io.current_dir(yard.path("")).args(["-f", format, "-c", command, name])).succeeded();
 }
@@ -195,6 +195,23 @@ fn what_makes_no_sense_is_said_with_its_names() {
         image(&yard, line.split(' ')).failed(2, &[said]);
     }
     image(&yard, ["create", "-b", "", "x.qcow2"]).failed(2, &["-b takes the name of a file"]);
+}
+
+/// What is qcow2 and called otherwise is no other format's image: only its name is.
+#[test]
+fn who_wants_a_qcow2_image_says_how_one_by_another_name_is_named() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 volume.snap 1M");
+    for (line, status) in [
+        ("rebase -b base.img -F raw volume.snap", 2),
+        ("commit volume.snap", 2),
+        ("snapshot -l volume.snap", 1),
+        ("bitmap --add volume.snap one", 1),
+        ("amend -o compat=0.10 volume.snap", 1),
+    ] {
+        image(&yard, line.split(' ')).failed(status, &["raw by its name, but begins like a qcow2 image: add -f qcow2"]);
+    }
+    image(&yard, ["snapshot", "-f", "qcow2", "-c", "one", "volume.snap"]).succeeded();
 }
 
 /// Where a disk ends within a cluster, its next bytes are in that one.

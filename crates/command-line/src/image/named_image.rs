@@ -5,7 +5,7 @@ use crate::terminal;
 use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
 use blockyard_block::specification::{DiskSpecification, Format, SaidFormat};
-use blockyard_block::{BlockMapFormat, shown};
+use blockyard_block::{BlockMapFormat, FileFormat, OpenedFile, shown};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::path::{Path, PathBuf};
 
@@ -103,6 +103,26 @@ pub struct ImageFile {
     pub format: Format,
 }
 
+impl ImageFile {
+    /// What it is, in words: where only its name says so, with what it begins like.
+    pub fn format_in_words(&self) -> String {
+        let is = self.format.word();
+        let begins = match self.named.says_format() {
+            true => None,
+            false => {
+                OpenedFile::open(&self.path, true).ok().and_then(|file| FileFormat::of_file(file.file())).flatten()
+            }
+        };
+        match begins.and_then(|begins| begins.word.parse::<Format>().ok()).filter(|begins| *begins != self.format) {
+            Some(begins) => {
+                let begins = begins.word();
+                format!("{is} by its name, but begins like a {begins} image: add -f {begins} if it is one")
+            }
+            None => is.to_owned(),
+        }
+    }
+}
+
 /// A new image: a name, and a format and a key at most.
 ///
 /// # Errors
@@ -147,10 +167,13 @@ pub fn parse_file(text: &str, format: Option<Format>) -> Result<ImageFile> {
 pub fn parse_based(text: &str, format: Option<Format>) -> Result<ImageFile> {
     let file = parse_file(text, format)?;
     if file.format != Format::Qcow2 {
-        bail!(UsageError(format!(
-            "{text}: only qcow2 images are committed and rebased: `blockyard image convert` makes one image of another \
-             hypervisor's difference and what is behind it"
-        )));
+        bail!(UsageError(match file.format {
+            Format::BlockMap(_) => format!(
+                "{text}: only qcow2 images are committed and rebased: `blockyard image convert` makes one image of \
+                 another hypervisor's difference and what is behind it"
+            ),
+            _ => format!("{text}: only qcow2 images are committed and rebased, and this is {}", file.format_in_words()),
+        }));
     }
     Ok(file)
 }

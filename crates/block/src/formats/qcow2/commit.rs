@@ -14,7 +14,7 @@ use crate::formats::chain_files::{ChainFiles, ChainFormat};
 use crate::formats::image_chain::{ChainImage, chain_of};
 use crate::formats::preallocation::Preallocation;
 use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, Repair, fold};
-use crate::{Disk, Engine, FileDisk, FileOptions, OpenedFile, Qcow2Info, same_file, shown};
+use crate::{Disk, Engine, FileDisk, FileOptions, OpenedFile, Qcow2Info, directory_of, same_file, shown};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,11 +47,7 @@ impl Qcow2Commit {
         let unusable = |problem: String| ImageError::Unusable { path: path.to_owned(), problem };
         let index = match base {
             None => 1,
-            Some(base) => {
-                let is_base = |image: &Path| same_file(image, base).unwrap_or(false);
-                let found = chain.iter().skip(1).position(|image| is_base(&image.path));
-                1 + found.ok_or_else(|| unusable(format!("is not based on {}", shown(base))))?
-            }
+            Some(base) => named_in(&chain, base).map_err(unusable)?,
         };
         let Some((above, image)) = index.checked_sub(1).and_then(|above| chain.get(above)).zip(chain.get(index)) else {
             return Err(unusable("has no backing file that it could be committed to".to_owned()));
@@ -121,6 +117,28 @@ impl Qcow2Commit {
             check.truncate(report.image_end_bytes).map_err(failed)?;
         }
         Ok(())
+    }
+}
+
+/// The number of the image in the chain that `base` names: from here, or as the image in front of it names what is
+/// behind it, which is how qemu-img has it.
+///
+/// # Errors
+/// When it names none of them, or two.
+fn named_in(chain: &[ChainImage], base: &Path) -> Result<usize, String> {
+    let is = |image: &ChainImage, named: &Path| same_file(&image.path, named).unwrap_or(false);
+    let from_here = (1..chain.len()).find(|index| is(&chain[*index], base));
+    let from_above = (1..chain.len()).find(|index| {
+        let directory = directory_of(&chain[index - 1].path);
+        is(&chain[*index], &directory.join(base))
+    });
+    match (from_here, from_above) {
+        (Some(here), Some(above)) if here != above => {
+            let (here, above) = (shown(&chain[here].path), shown(&chain[above].path));
+            Err(format!("is based on {here} and on {above}, which may both be meant: say it by an absolute name"))
+        }
+        (Some(index), _) | (_, Some(index)) => Ok(index),
+        (None, None) => Err(format!("is not based on {}", shown(base))),
     }
 }
 

@@ -79,7 +79,8 @@ pub fn run(args: &AmendArgs) -> Result<()> {
         return args.list_options();
     }
     let Some(image) = &args.image else { bail!(UsageError("which image? Give the name of a file".to_owned())) };
-    let ImageFile { named, path, format } = named_image::parse_file(image, args.format)?;
+    let image_file = named_image::parse_file(image, args.format)?;
+    let format = image_file.format;
     let Changes { amendment, size_bytes, slots } = parse(&args.options, format)?;
     let slots = args.slot_change(slots)?;
     if slots.is_some() && (amendment != Qcow2Amendment::default() || size_bytes.is_some()) {
@@ -87,8 +88,10 @@ pub fn run(args: &AmendArgs) -> Result<()> {
         bail!(UsageError(problem.to_owned()));
     }
     if !matches!(format, Format::Qcow2 | Format::Luks) {
-        bail!("{}: only qcow2 images and LUKS volumes are amended, and this is {}", shown(&path), format.word());
+        let is = image_file.format_in_words();
+        bail!("{}: only qcow2 images and LUKS volumes are amended, and this is {is}", shown(&image_file.path));
     }
+    let ImageFile { named, .. } = image_file;
     let key = args.key_file.as_ref().map(KeyFile::new).or_else(|| named.key_file().cloned());
     let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
     let resize = |size_bytes| -> Result<_> {

@@ -8,7 +8,6 @@ use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_session::open::{open_file, open_to_change};
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Args, Command, FromArgMatches};
-use std::path::Path;
 
 /// Add, remove or change a bitmap that a qcow2 image has inside.
 ///
@@ -95,20 +94,20 @@ impl FromArgMatches for Actions {
 /// # Errors
 /// When the image has no such bitmap, cannot have one, or cannot be read or written.
 pub fn run(args: &BitmapArgs) -> Result<()> {
-    let ImageFile { named, path, format } = named_image::parse_file(&args.image, args.format)?;
+    let image = named_image::parse_file(&args.image, args.format)?;
     let source = args.source.as_ref().map(|source| named_image::parse_file(source, args.source_format)).transpose()?;
-    refuse_others(&path, format)?;
-    source.as_ref().map_or(Ok(()), |source| refuse_others(&source.path, source.format))?;
-    let file = open_to_change(&named, &disk::to_write(&[]))?.file;
+    refuse_others(&image)?;
+    source.as_ref().map_or(Ok(()), refuse_others)?;
+    let file = open_to_change(&image.named, &disk::to_write(&[]))?.file;
     let source = source.map(|source| open_file(&source.named.read_only(), &disk::to_write(&[])));
     let source = source.transpose()?.map(|source| source.file);
     let actions: Vec<_> = args.actions.0.iter().map(|action| of_granularity(action, args.granularity)).collect();
     Ok(Qcow2Disk::change_bitmap(&file, &args.bitmap, &actions, source.as_ref())?)
 }
 
-fn refuse_others(path: &Path, format: Format) -> Result<()> {
-    if format != Format::Qcow2 {
-        bail!("{}: bitmaps are inside of qcow2 images, and this is {}", shown(path), format.word());
+fn refuse_others(image: &ImageFile) -> Result<()> {
+    if image.format != Format::Qcow2 {
+        bail!("{}: bitmaps are inside of qcow2 images, and this is {}", shown(&image.path), image.format_in_words());
     }
     Ok(())
 }

@@ -72,7 +72,11 @@ pub fn run(args: &InfoArgs) -> Result<()> {
     let is_safe = dangers.is_empty();
     let safety = args.safety.then(|| Safety::of(dangers));
     let report = Report { safety, ..Report::new(&named, info) };
-    print(&if args.output.is_json() { terminal::json_pretty(&report)? } else { report.render() })?;
+    print(&match (args.output.is_json(), args.backing_chain && args.output.is_qemu_imgs()) {
+        (false, _) => report.render(),
+        (true, false) => terminal::json_pretty(&report)?,
+        (true, true) => terminal::json_pretty(&report.into_chain())?,
+    })?;
     if is_safe { Ok(()) } else { Err(Verdict(1).into()) }
 }
 
@@ -136,6 +140,14 @@ struct Report {
     /// Why other commands refuse the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     unusable: Option<String>,
+}
+
+/// An image of a chain, as qemu-img lists them: each beside the others.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Link {
+    Top(Box<Report>),
+    Behind(Box<Behind>),
 }
 
 #[derive(Serialize)]
@@ -258,6 +270,14 @@ impl Report {
             Partitions::Unusable(why) => report.unusable = Some(why),
         }
         report
+    }
+
+    /// The images of the chain one beside the other, this one first.
+    fn into_chain(mut self) -> Vec<Link> {
+        let behind = std::mem::take(&mut self.backing_chain);
+        std::iter::once(Link::Top(Box::new(self)))
+            .chain(behind.into_iter().map(|image| Link::Behind(Box::new(image))))
+            .collect()
     }
 
     fn set_table(&mut self, table: &PartitionTable) {

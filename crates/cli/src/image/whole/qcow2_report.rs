@@ -125,7 +125,12 @@ impl Qcow2Report {
         };
         line("cluster_size", Some(self.cluster_size.to_string()));
         line("encrypted", self.encrypted.map(|_| "yes".to_owned()));
-        line("backing file", self.backing_filename.clone());
+        // As qemu-img has it, for those who read this: from here, where the image's own word starts elsewhere.
+        let backing = self.backing_filename.as_ref().map(|name| match &self.full_backing_filename {
+            Some(full) if full != name => format!("{name} (actual path: {full})"),
+            _ => name.clone(),
+        });
+        line("backing file", backing);
         line("backing file format", self.backing_filename_format.clone());
         for Snapshot { id, name, vm_state_size, .. } in &self.snapshots {
             line("snapshot", Some(format!("{id} {name}, {vm_state_size} bytes of a machine's state")));

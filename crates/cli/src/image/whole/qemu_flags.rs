@@ -97,6 +97,11 @@ impl OutputFlags {
     pub fn is_json(&self) -> bool {
         self.json || self.output == Some(OutputFormat::Json)
     }
+
+    /// They read what qemu-img says, in its shape.
+    pub fn is_qemu_imgs(&self) -> bool {
+        self.output.is_some()
+    }
 }
 
 /// qemu-img's formats of answers.

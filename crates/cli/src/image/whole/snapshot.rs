@@ -8,7 +8,7 @@ use blockyard_block::{AllowedDirectories, Qcow2Disk, Qcow2Snapshot, printable, s
 use blockyard_command_line::disk;
 use blockyard_command_line::image::listing::time_text;
 use blockyard_command_line::image::named_image::{self, ImageFile};
-use blockyard_command_line::terminal::{self, print};
+use blockyard_command_line::terminal::{self, print, say};
 use blockyard_session::open::{open_file, open_to_change};
 use clap::Args;
 use std::fmt::Write as _;
@@ -59,10 +59,11 @@ pub struct SnapshotArgs {
 /// # Errors
 /// When the image has no such snapshot, cannot have one, or cannot be read or written.
 pub fn run(args: &SnapshotArgs) -> Result<()> {
-    let ImageFile { named, path, format } = named_image::parse_file(&args.image, args.format)?;
-    if format != Format::Qcow2 {
-        bail!("{}: snapshots are inside of qcow2 images, and this is {}", shown(&path), format.word());
+    let image = named_image::parse_file(&args.image, args.format)?;
+    if image.format != Format::Qcow2 {
+        bail!("{}: snapshots are inside of qcow2 images, and this is {}", shown(&image.path), image.format_in_words());
     }
+    let ImageFile { named, path, .. } = image;
     let changes = args.apply.is_some() || args.create.is_some() || args.delete.is_some();
     let named = match (changes, args.force_share) {
         (true, _) => named,
@@ -87,19 +88,23 @@ pub fn run(args: &SnapshotArgs) -> Result<()> {
             let listed: Vec<_> = listed.into_iter().map(Snapshot::from).collect();
             return print(&terminal::json_pretty(&listed)?);
         }
+        if listed.is_empty() {
+            // Nothing on stdout, as programs expect that count its lines.
+            say(&format!("{} has no snapshots", shown(&path)));
+            return Ok(());
+        }
         return print(&table(&listed));
     };
     if args.quiet { Ok(()) } else { print(&format!("{}: {}", shown(&path), printable(&said))) }
 }
 
-/// As qemu-img has it, but for names, which may be longer, and dates, which are in UTC.
+/// As qemu-img has it, with two lines in front of the first, but for names, which may be longer, and dates, which are
+/// in UTC.
 fn table(listed: &[Qcow2Snapshot]) -> String {
-    if listed.is_empty() {
-        return "no snapshots".to_owned();
-    }
     let names: Vec<_> = listed.iter().map(|snapshot| printable(&snapshot.name).to_string()).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("TAG".len());
-    let mut text = format!("{:<4} {:<width$} {:>10} {:>19} {:>15}", "ID", "TAG", "VM SIZE", "DATE", "VM CLOCK");
+    let mut text =
+        format!("Snapshot list:\n{:<4} {:<width$} {:>10} {:>19} {:>15}", "ID", "TAG", "VM SIZE", "DATE", "VM CLOCK");
     for (snapshot, name) in listed.iter().zip(&names) {
         let state = if snapshot.vm_state_bytes == 0 { "0 B".to_owned() } else { size::human(snapshot.vm_state_bytes) };
         let (id, date) = (printable(&snapshot.id).to_string(), time_text(snapshot.date.0.into(), true));
