@@ -1,10 +1,10 @@
 //! LUKS 1: volumes whose key is kept under passphrases, in a header in front of them or elsewhere.
 //!
 //! "LUKS1 On-Disk Format Specification", version 1.2.3, is the format; sections are named where they count. What is
-//! here knows no image: [`LuksHeader`] is what a header says, [`unlock`] finds a volume's key, [`NewVolume`] makes one,
-//! [`HeaderPlace`] changes who else opens it, and a [`SectorCipher`] is the key at work. [`EncryptedDisk`] is a disk
-//! through one, and [`LuksDisk`] the one that lies behind its header in a file. qcow2 images have the same header, and
-//! sectors of their own numbers.
+//! here knows no image: [`LuksHeader`] is what a header says, [`unlock()`] finds a volume's key, [`NewVolume`] makes
+//! one, [`HeaderPlace`] changes who else opens it, and a [`SectorCipher`] is the key at work. [`EncryptedDisk`] is a
+//! disk through one, and [`LuksDisk`] the one that lies behind its header in a file. qcow2 images have the same header,
+//! and sectors of their own numbers.
 //!
 //! Passphrases are in memory that is not swapped out and in no core ([`KeyFile`]). What they open, the volume's key, is
 //! in ordinary memory. All are wiped when they are not needed any more.

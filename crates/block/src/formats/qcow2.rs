@@ -6,7 +6,7 @@
 //! one thread of the image's own ([`worker`]): tables that are not in memory, for which only the requests that need
 //! them wait; and everything that changes what lies where ([`changes`]). What it changed ([`metadata`],
 //! [`allocator`]) is in the file before it is looked up there ([`image_tables`]). Compressed clusters are read by
-//! threads of their own ([`readers`]).
+//! threads of their own ([`super::readers`]).
 //!
 //! What was acknowledged is in the file's page cache, metadata included: killing the process loses nothing of it. What
 //! was flushed is on stable storage, and a power cut leaves an image with nothing wrong but clusters that nobody uses

@@ -66,7 +66,7 @@ fn wide_pipe() -> io::Result<(io::PipeReader, io::PipeWriter)> {
     Ok((reader, writer))
 }
 
-/// Somebody who unpacks an archive as it is written to [`Unpacking::input`].
+/// Somebody who unpacks an archive as it is written to the pipe of [`Unpacking::start`].
 pub(super) struct Unpacking {
     unpacker: JoinHandle<(io::Result<u64>, Vec<String>)>,
 }
