@@ -194,7 +194,7 @@ impl<'a> Census<'a> {
     fn judge_l1_marks(&mut self) -> io::Result<()> {
         for reference in references::in_l1(self.file, self.header, self.header.l1) {
             let reference = reference?;
-            if reference.is_used() && reference.is_aligned(self.header) && self.is_marked_wrong(&reference) {
+            if reference.is_used() && reference.is_aligned(self.header) && self.is_marked_wrong(&reference)? {
                 let Reference { index, entry, .. } = reference;
                 let what = format!("OFLAG_COPIED L2 cluster: l1_index={index} l1_entry={entry:x}");
                 self.judge_mark(&what, self.header.l1.offset_bytes, &reference, 1)?;
@@ -229,12 +229,16 @@ impl<'a> Census<'a> {
     }
 
     /// Whether an entry says wrongly that what it refers to, in the window, has or has not a refcount of one.
-    fn is_marked_wrong(&self, reference: &Reference) -> bool {
-        let (offset, window) = (reference.offset_bytes, self.counts.window());
-        // What lies behind the file's end has none: that is said with the last of the windows.
-        let cluster = offset >> self.header.cluster_bits;
+    fn is_marked_wrong(&self, reference: &Reference) -> io::Result<bool> {
+        let (cluster, window) = (reference.offset_bytes >> self.header.cluster_bits, self.counts.window());
+        let has_one = if cluster < self.clusters {
+            self.counts.has(cluster, ONE)
+        } else {
+            // What lies behind the file's end may have one, too. That is said with the last of the windows.
+            window.end == self.clusters && self.refcount_of(cluster)? == 1
+        };
         let is_here = window.contains(&cluster) || cluster >= self.clusters && window.end == self.clusters;
-        is_here && reference.is_copied() != self.counts.has(cluster, ONE)
+        Ok(is_here && reference.is_copied() != has_one)
     }
 
     fn judge_mark(&mut self, what: &str, table: u64, reference: &Reference, users: u64) -> io::Result<()> {
@@ -312,7 +316,7 @@ impl<'a> Census<'a> {
             let what = if entry & ZERO == 0 { "Data cluster" } else { "Preallocated cluster" };
             let what = format!("offset={offset_bytes:x}: {what} is not properly aligned; L2 entry corrupted");
             self.corrupt_once(users.users(), &what);
-        } else if users.is_active() && self.is_marked_wrong(reference) {
+        } else if users.is_active() && self.is_marked_wrong(reference)? {
             // Marks of a snapshot's tables mean nothing until it is applied.
             self.judge_mark(&format!("OFLAG_COPIED data cluster: l2_entry={entry:x}"), table, reference, 1)?;
         }

@@ -23,6 +23,15 @@ impl Refblock {
         Ok(Self { bytes, order: header.refcount_order })
     }
 
+    /// One refcount of the block at an offset, without the others.
+    pub(super) fn read_one(file: &WritableFile, header: &Header, offset: u64, index: u64) -> io::Result<u64> {
+        let (order, bit) = (header.refcount_order, index << header.refcount_order);
+        let mut bytes = [0; 8];
+        let length = ((1_usize << order) / 8).max(1);
+        file.read(&mut bytes[..length], offset + bit / 8)?;
+        Ok(refcount(&bytes, order, (bit % 8) as usize >> order))
+    }
+
     pub(super) fn get(&self, index: usize) -> u64 {
         refcount(&self.bytes, self.order, index)
     }

@@ -59,6 +59,15 @@ impl Census<'_> {
         Some(u64::from(cluster) << self.header.cluster_bits).filter(|&offset| offset != 0)
     }
 
+    /// The refcount that a cluster has in its block, which may be for more clusters than the file has.
+    pub(super) fn refcount_of(&self, cluster: u64) -> io::Result<u64> {
+        let per_block = self.refcounts_per_block();
+        match self.refblock(cluster / per_block) {
+            Some(offset) => Refblock::read_one(self.file, self.header, offset, cluster % per_block),
+            None => Ok(0),
+        }
+    }
+
     /// Flags which clusters of the window have a refcount of one, as tables say that they know.
     pub(super) fn flag_ones(&mut self) -> io::Result<()> {
         let per_block = self.refcounts_per_block();
