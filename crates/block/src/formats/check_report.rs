@@ -5,12 +5,17 @@
 pub struct CheckReport {
     /// Things that are wrong, so that data may be lost, or be when the image is written to.
     pub corruptions: u64,
+    /// Entries among what is wrong that lead to what begins behind the end of the file, or of the data file: it cannot
+    /// be read.
+    pub missing: u64,
     /// Clusters that nothing refers to and that are not free.
     pub leaks: u64,
     /// How many of the first were put right.
     pub corruptions_fixed: u64,
     /// How many clusters were freed.
     pub leaks_fixed: u64,
+    /// Bytes of the disk, and of snapshots, that lay behind the end of the file, and became zeros.
+    pub zeroed_bytes: u64,
     /// Clusters of the disk.
     pub total_clusters: u64,
     /// Those that have a place in the file.

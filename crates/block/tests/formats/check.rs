@@ -27,6 +27,8 @@ fn qemu_check(path: &Path) -> Option<(i32, CheckReport)> {
     let number = |key: &str| json[key].as_u64().unwrap_or(0);
     let report = CheckReport {
         corruptions: number("corruptions"),
+        missing: 0,
+        zeroed_bytes: 0,
         leaks: number("leaks"),
         corruptions_fixed: 0,
         leaks_fixed: 0,

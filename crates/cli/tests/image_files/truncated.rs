@@ -94,6 +94,134 @@ fn what_is_behind_the_end_of_a_data_file_is_missing() {
     assert!(saved.stderr.contains("65536 bytes at offset 2031616 cannot be read"), "{saved:?}");
 }
 
+/// What `check` does and says of an image that was cut off: it counts as qemu-img does, and leaves the file as it is.
+fn stays_missing(yard: &Yard, name: &str, missing: u64) {
+    let bytes = fs::read(yard.path(name)).unwrap();
+    for repair in [&[][..], &["-r", "leaks"], &["-r", "all"]] {
+        let words = ["check", "--json", "--allow-dir", "."].into_iter().chain(repair.iter().copied()).chain([name]);
+        let found = image(yard, words).failed(2, &["`blockyard image check -r all --salvage` makes zeros of them"]);
+        for count in ["missing", "corruptions"] {
+            assert_eq!(found.json()[count], missing, "{name}: {found:?}");
+        }
+        assert!(fs::read(yard.path(name)).unwrap() == bytes, "{name}: {repair:?}");
+    }
+}
+
+/// What each is afterwards, the disk and a snapshot if it has one, is what `convert --salvage` gets out of it before.
+#[test]
+fn what_is_missing_becomes_zeros_for_who_asks_for_it() {
+    let yard = Yard::new();
+    yard.random("disk.img", 2 * MIB, 8);
+    fs::write(yard.path("base.img"), vec![7; 2 << 20]).unwrap();
+    for (name, options, cut_clusters) in [
+        ("plain.qcow2", "-o cluster_size=16k", 9),
+        ("old.qcow2", "-o compat=0.10,cluster_size=16k", 9),
+        ("packed.qcow2", "-c -o cluster_size=16k", 5),
+        ("parts.qcow2", "-o extended_l2=on,cluster_size=16k", 9),
+        ("over.qcow2", "-o cluster_size=16k -B base.img -F raw", 9),
+        ("snapshot.qcow2", "-o cluster_size=16k", 4),
+    ] {
+        qemu_img(&yard, &format!("convert -f raw -O qcow2 {options} disk.img {name}"));
+        let snapshot: &[&str] = if name == "snapshot.qcow2" { &["-l", "snapshot.name=one"] } else { &[] };
+        if name == "snapshot.qcow2" {
+            qemu_img(&yard, "snapshot -c one snapshot.qcow2");
+            let mut write = Command::new("qemu-io");
+            write.current_dir(yard.path("")).args(["-c", "write -P 5 1M 128k", name]);
+            run(&mut write).succeeded();
+            qemu_img(&yard, "snapshot -c two snapshot.qcow2");
+        }
+        cut(&yard, name, cut_clusters * (16 << 10));
+        let mut theirs = Command::new("qemu-img");
+        theirs.current_dir(yard.path("")).stdout(std::process::Stdio::piped());
+        let theirs = run(theirs.args(["check", "--output=json", name])).json();
+        let missing = theirs["corruptions"].as_u64().unwrap();
+        assert!(missing >= 4, "{name}: {missing}");
+        if name != "snapshot.qcow2" {
+            stays_missing(&yard, name, missing);
+        }
+        let salvaged = |to: &str, more: &[&str]| {
+            let words = ["convert", "--salvage", "-q", "--allow-dir", "."].iter().chain(more).chain([&name, &to]);
+            image(&yard, words).succeeded();
+            fs::read(yard.path(to)).unwrap()
+        };
+        let before = (salvaged("disk.out", &[]), salvaged("snapshot.out", snapshot));
+        let saved = image(&yard, ["check", "-r", "all", "--salvage", "--json", name]).succeeded();
+        let report = saved.json();
+        assert!(report["zeroed-bytes"].as_u64().unwrap() > 0 && report.get("missing").is_none(), "{name}: {saved:?}");
+        assert!(saved.stderr.contains(" behind the end of the file: they are zeros now"), "{name}: {saved:?}");
+        qemu_img(&yard, &format!("check -q {name}"));
+        for (more, wanted) in [(&[][..], &before.0), (snapshot, &before.1)] {
+            let words = ["convert", "-q", "--allow-dir", "."].iter().chain(more).chain([&name, &"after.out"]);
+            image(&yard, words).succeeded();
+            assert!(fs::read(yard.path("after.out")).unwrap() == *wanted, "{name}");
+        }
+        qemu_img(&yard, &format!("compare -q -f qcow2 -F raw {name} disk.out"));
+    }
+}
+
+#[test]
+fn what_cannot_become_zeros_in_an_image_is_left_and_said() {
+    let yard = Yard::new();
+    yard.random("disk.img", 2 * MIB, 9);
+    fs::write(yard.path("base.img"), vec![7; 2 << 20]).unwrap();
+    qemu_img(&yard, "convert -f raw -O qcow2 disk.img table.qcow2");
+    qemu_img(&yard, "convert -f raw -O qcow2 -o compat=0.10 -B base.img -F raw disk.img old.qcow2");
+    qemu_img(&yard, "rebase -q -u -f qcow2 -b base.img -F raw table.qcow2");
+    // Over a backing file: a table, and a cluster of an image that cannot say zeros.
+    let bytes = fs::read(yard.path("table.qcow2")).unwrap();
+    let l1 = u64::from_be_bytes(bytes[40..48].try_into().unwrap());
+    let file = File::options().write(true).open(yard.path("table.qcow2")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &(1_u64 << 40).to_be_bytes(), l1).unwrap();
+    cut(&yard, "old.qcow2", 3 * CLUSTER);
+    for name in ["table.qcow2", "old.qcow2"] {
+        let bytes = fs::read(yard.path(name)).unwrap();
+        let said = "the image cannot say zeros instead: `blockyard image convert --salvage` makes a copy that does";
+        image(&yard, ["check", "-r", "all", "--salvage", "--allow-dir", ".", name]).failed(2, &[said]);
+        assert!(fs::read(yard.path(name)).unwrap() == bytes, "{name}");
+    }
+    for (name, words) in [("old.qcow2", &["-r", "leaks"][..]), ("disk.img", &["-r", "all"])] {
+        let words = ["check", "--salvage"].iter().chain(words).chain([&name]);
+        image(&yard, words).failed(2, &["--salvage goes with -r all, and is for qcow2 images"]);
+    }
+}
+
+#[test]
+fn a_data_file_that_was_cut_off_is_found_and_made_whole_for_who_asks_for_it() {
+    let yard = Yard::new();
+    yard.random("disk.img", 2 * MIB, 7);
+    for options in ["", ",data_file_raw=on", ",extended_l2=on"] {
+        qemu_img(&yard, &format!("create -q -f qcow2 -o data_file=data.bin{options} top.qcow2 2M"));
+        qemu_img(&yard, "convert -n -f raw -O qcow2 disk.img top.qcow2");
+        let mut zeros = Command::new("qemu-io");
+        zeros.current_dir(yard.path("")).args(["-c", "write -z 1984k 64k", "top.qcow2"]);
+        run(&mut zeros).succeeded();
+        cut(&yard, "data.bin", 3 * CLUSTER + 5000);
+        // Three begin behind the end; of the last of them, zeros are said that no file need have. Not so of a raw one,
+        // which QEMU lets lack them all the same.
+        let bytes = fs::read(yard.path("top.qcow2")).unwrap();
+        image(&yard, ["convert", "--salvage", "-q", "--allow-dir", ".", "top.qcow2", "saved.img"]).succeeded();
+        stays_missing(&yard, "top.qcow2", 2);
+        let unseen = image(&yard, ["check", "top.qcow2"]).succeeded().stderr;
+        assert!(unseen.contains("note: where its data file ends is not looked at: top.qcow2 refers to "), "{unseen}");
+        image(&yard, ["check", "-r", "all", "--salvage", "top.qcow2"]).failed(1, &["--allow-dir"]);
+        let saved = image(&yard, ["check", "-r", "all", "--salvage", "--json", "--allow-dir", ".", "top.qcow2"]);
+        let saved = saved.succeeded();
+        assert_eq!(saved.json()["zeroed-bytes"], 2 * CLUSTER, "{saved:?}");
+        let said = "131072 bytes at 0x1d0000 of the disk, behind the end of the data file: they are zeros now";
+        assert!(saved.stderr.contains(said), "{saved:?}");
+        assert!(fs::read(yard.path("top.qcow2")).unwrap() == bytes, "{options}");
+        image(&yard, ["check", "--allow-dir", ".", "top.qcow2"]).succeeded();
+        image(&yard, ["convert", "-q", "--allow-dir", ".", "top.qcow2", "after.img"]).succeeded();
+        assert!(same(&yard.path("after.img"), &yard.path("saved.img")), "{options}");
+        qemu_img(&yard, "compare -q -f qcow2 -F raw top.qcow2 after.img");
+        if options.contains("raw") {
+            assert!(same(&yard.path("data.bin"), &yard.path("after.img")));
+        }
+        fs::remove_file(yard.path("data.bin")).unwrap();
+        image(&yard, ["check", "--allow-dir", ".", "top.qcow2"]).failed(1, &["data.bin, which cannot be opened"]);
+    }
+}
+
 #[test]
 fn a_table_of_snapshots_that_makes_no_sense_is_unsafe() {
     let yard = Yard::new();

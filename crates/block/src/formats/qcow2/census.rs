@@ -9,8 +9,12 @@
 //! ([`UsedTables`]): what is too long for one window is gone through window by window, all tables for each. What does
 //! not depend on the window is said once.
 
+mod data_file;
+mod missing;
 mod refcounts;
 mod tables;
+
+pub(super) use missing::Zeroed;
 
 use super::check::{CLUSTERS_MAX, clusters_of};
 use super::entries::{COPIED, Layout, ZERO};
@@ -56,6 +60,8 @@ pub(super) struct Census<'a> {
     tell: Tell<'a>,
     /// Clusters of the file.
     clusters: u64,
+    /// Where the data file's last cluster ends, if there is such a file and it is known.
+    data_end_bytes: Option<u64>,
     window_clusters: u64,
     /// Those of the window that is gone through.
     counts: UseCounts,
@@ -96,6 +102,7 @@ impl<'a> Census<'a> {
             mends_marks: false,
             tell,
             clusters,
+            data_end_bytes: None,
             window_clusters: WINDOW_CLUSTERS,
             counts: UseCounts::none(),
             tells: false,
@@ -111,6 +118,12 @@ impl<'a> Census<'a> {
             lacks_refcounts: false,
             compressed_entries: 0,
         })
+    }
+
+    /// Looks at what leads behind the end of the data file, too, which has so many bytes.
+    pub(super) fn with_data_file(self, length_bytes: u64) -> Self {
+        let end_bytes = length_bytes.checked_next_multiple_of(self.header.cluster_bytes());
+        Self { data_end_bytes: Some(end_bytes.unwrap_or(u64::MAX)), ..self }
     }
 
     /// Counts, compares, and repairs what it may.
@@ -323,35 +336,6 @@ impl<'a> Census<'a> {
         Ok(())
     }
 
-    /// Judges whether what the disk has in a data file lies there where it does on the disk, which is how it is read.
-    fn judge_places(&mut self) -> io::Result<()> {
-        if self.header.data_file.is_none() {
-            return Ok(());
-        }
-        for table in references::in_l1(self.file, self.header, self.header.l1) {
-            let table = table?;
-            let cluster = table.offset_bytes >> self.header.cluster_bits;
-            // Each for the first part of the disk that it is for.
-            if !table.is_used() || !table.is_aligned(self.header) || !self.tables.is_first_time(cluster) {
-                continue;
-            }
-            for reference in references::in_l2(self.file, self.header, table.offset_bytes) {
-                self.judge_place(&reference?, table.index);
-            }
-        }
-        Ok(())
-    }
-
-    fn judge_place(&mut self, reference: &Reference, l1_index: usize) {
-        let Reference { part, index, entry, offset_bytes, .. } = *reference;
-        let layout = Layout::of(self.header);
-        let disk_offset = ((l1_index as u64) << layout.table_bits() | index as u64) << layout.cluster_bits;
-        if part == Part::External && offset_bytes != disk_offset && (offset_bytes != 0 || reference.is_copied()) {
-            let what = format!("l2_entry={entry:x}: the cluster at {disk_offset:#x} of the disk");
-            self.corrupt(&format!("{what} lies at {offset_bytes:#x} of the data file, the place of another"));
-        }
-    }
-
     fn flag(&mut self, offset: u64, flag: u8) {
         self.counts.flag(offset >> self.header.cluster_bits, flag);
     }
@@ -369,14 +353,16 @@ impl<'a> Census<'a> {
         match last.filter(|&last| last < self.clusters) {
             Some(last) => self.counts.claim(offset_bytes >> bits..last + 1, how, users),
             None => {
-                self.leads_out(users, offset_bytes, length_bytes);
+                self.leads_out(users, reference);
                 false
             }
         }
     }
 
-    fn leads_out(&mut self, users: u64, offset_bytes: u64, length_bytes: u64) {
+    fn leads_out(&mut self, users: u64, reference: &Reference) {
+        let Reference { part, offset_bytes, length_bytes, .. } = *reference;
         if self.tells {
+            self.report.missing += u64::from(matches!(part, Part::L2Table | Part::Data | Part::Compressed));
             let what = format!(
                 "counting reference for region exceeding the end of the file by one cluster or more: \
                  offset {offset_bytes:#x} size {length_bytes:#x}"

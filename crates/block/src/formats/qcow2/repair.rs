@@ -3,18 +3,19 @@
 //! Each step is safe by itself, so that a crash leaves an image that is no worse: a cluster that nothing refers to is
 //! freed; a refcount grows to what there is; an entry says what the refcount is. Refcounts that have no place, or a bad
 //! one, are written anew behind the file's end, made stable, and then put in force by one write of the header. While
-//! entries lead to copies ([`copies`]) that have no refcount yet, the image is marked corrupt. That nobody else uses
-//! the image is the caller's to know.
+//! entries lead to copies ([`copies`]) that have no refcount yet, the image is marked corrupt. What begins behind the
+//! file's end stays, unless it is to become zeros. That nobody else uses the image is the caller's to know.
 
-use super::census::{Census, Tell};
+use super::census::{Census, Tell, Zeroed};
 use super::copies::{self, Stop};
 use super::header::{
     Header, INCOMPATIBLE_AT, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table, read_first_cluster,
 };
 use super::new_refcounts::NewRefcounts;
+use super::own_file;
 use super::packed_check::try_compressed;
-use crate::OpenedFile;
-use crate::formats::{CheckReport, ImageError, Repair, WritableFile};
+use crate::formats::{AllowedDirectories, CheckReport, ImageError, Repair, WritableFile};
+use crate::{FileDisk, FileOptions, OpenedFile};
 use std::io::{self, Seek, SeekFrom};
 use std::path::PathBuf;
 
@@ -27,6 +28,10 @@ pub struct Qcow2Check {
     path: PathBuf,
     pub(super) file: WritableFile,
     header: Header,
+    /// The file that has its data, if that is another one, and was opened.
+    data_file: Option<WritableFile>,
+    /// A repair makes zeros of what is missing.
+    salvages: bool,
     /// Entries for compressed clusters that the last count of its tables has seen.
     compressed_entries: u64,
 }
@@ -54,7 +59,37 @@ impl Qcow2Check {
         let first = first.map_err(|source| ImageError::System { action: "read", path: path.clone(), source })?;
         let header = Header::parse_to_check(&first, file.length_bytes());
         let header = header.map_err(|problem| ImageError::Unusable { path: path.clone(), problem })?;
-        Ok(Self { path, file, header, compressed_entries: 0 })
+        Ok(Self { path, file, header, data_file: None, salvages: false, compressed_entries: 0 })
+    }
+
+    /// Opens the file that has the image's data, if that is another one: what its end cuts off is found then.
+    /// `is_writable`: to make it longer, too. It is locked if the options say so.
+    ///
+    /// # Errors
+    /// When it is not allowed, or cannot be opened.
+    pub fn open_data_file(
+        &mut self,
+        allowed: &AllowedDirectories,
+        is_writable: bool,
+        options: &FileOptions,
+    ) -> Result<(), ImageError> {
+        let Some(name) = &self.header.data_file else { return Ok(()) };
+        let found = allowed.find(&self.path, name)?;
+        let path = found.path().to_owned();
+        let (file, path) = found.open(is_writable, options.lock.then_some(&path))?;
+        let failed = |source| ImageError::System { action: "open", path: path.clone(), source };
+        if !is_writable {
+            FileDisk::lock(&file, &path, &FileOptions { read_only: true, ..*options })?;
+        }
+        let opened = if is_writable { own_file::writable(&file) } else { own_file::image_file(&file) };
+        self.data_file = Some(opened.map_err(failed)?);
+        Ok(())
+    }
+
+    /// From now on, a repair of all makes zeros of what begins behind the end of the file, or of the data file: it says
+    /// which parts of the disk these are, and what else can be read stays.
+    pub fn salvage(&mut self) {
+        self.salvages = true;
     }
 
     /// Cuts off what lies behind all that is in use.
@@ -69,9 +104,11 @@ impl Qcow2Check {
     /// When the image cannot be read or written.
     pub fn run(&mut self, repair: Repair, tell: &mut dyn FnMut(&str)) -> Result<CheckReport, ImageError> {
         let marks = self.header.incompatible & INCOMPATIBLE_MARKS;
+        let zeroed = if repair == Repair::All && self.salvages { self.zero_missing(tell)? } else { Zeroed::default() };
         let copied = if repair == Repair::All { self.copy_shared(tell)? } else { 0 };
         let mut report = self.run_without_copies(repair, tell)?;
-        report.corruptions_fixed += copied;
+        report.corruptions_fixed += copied + zeroed.entries + zeroed.external_entries;
+        report.zeroed_bytes = zeroed.bytes;
         // What else is wrong is as it was; but whoever finds no refcount of a copy gives it out again.
         if report.corruptions > 0 && copied > 0 && !self.count(Repair::None, &mut |_| ())?.lacks_refcounts {
             self.set_marks(marks).map_err(|error| self.failed("write to", error))?;
@@ -137,8 +174,34 @@ impl Qcow2Check {
     }
 
     fn census<'a>(&'a self, repair: Repair, tell: Tell<'a>) -> Result<Census<'a>, ImageError> {
-        Census::new(&self.file, &self.header, repair, tell)
-            .map_err(|problem| ImageError::Unusable { path: self.path.clone(), problem })
+        let census = Census::new(&self.file, &self.header, repair, tell)
+            .map_err(|problem| ImageError::Unusable { path: self.path.clone(), problem })?;
+        Ok(match &self.data_file {
+            Some(data_file) => census.with_data_file(data_file.length_bytes()),
+            None => census,
+        })
+    }
+
+    /// Makes zeros of what is missing, which is stable then.
+    fn zero_missing(&self, tell: Tell<'_>) -> Result<Zeroed, ImageError> {
+        let failed = |error| self.failed("make zeros of what is missing of", error);
+        let mut tell_repairs = |line: &str| {
+            if line.starts_with("Repairing") {
+                tell(line);
+            }
+        };
+        let mut census = self.census(Repair::None, &mut tell_repairs)?;
+        census.take().map_err(failed)?;
+        let zeroed = census.zero_missing().map_err(failed)?;
+        drop(census);
+        if let Some(data_file) = self.data_file.as_ref().filter(|_| zeroed.external_entries > 0) {
+            data_file.extend(self.header.size_bytes).and_then(|()| data_file.sync()).map_err(failed)?;
+        }
+        self.file.sync().map_err(failed)?;
+        if zeroed.bytes > 0 && self.header.bitmaps.is_some_and(|bitmaps| bitmaps.bitmaps > 0) {
+            tell("bitmaps do not say what became zeros: make the next backup a full one");
+        }
+        Ok(zeroed)
     }
 
     fn count(&self, repair: Repair, tell: Tell<'_>) -> Result<Counted, ImageError> {

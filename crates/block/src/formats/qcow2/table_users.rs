@@ -100,6 +100,11 @@ impl UsedTables {
         found.filter(|table| table.0 & (SEEN | UNSOUND) == 0).map(|table| table.0 |= SEEN).is_some()
     }
 
+    /// From here on, no table was asked for.
+    pub(super) fn forget_seen(&mut self) {
+        self.tables.iter_mut().for_each(|table| table.0 &= !SEEN);
+    }
+
     /// Those that lie in clusters of a range.
     pub(super) fn within(&mut self, clusters: Range<u64>) -> &mut [UsedTable] {
         let at = |cluster: u64| self.tables.partition_point(|table| table.cluster() < cluster);
@@ -135,6 +140,8 @@ mod tests {
         let within: Vec<_> = tables.within(7..21).iter().map(|table| table.cluster()).collect();
         assert_eq!(within, [7, 14]);
         assert_eq!([14, 14, 15].map(|cluster| tables.is_first_time(cluster)), [true, false, false]);
+        tables.forget_seen();
+        assert!(tables.is_first_time(14));
         tables.within(7..8)[0].set_unsound();
         assert!(!tables.is_first_time(7));
         assert_eq!(tables.all().iter().filter(|table| !table.is_sound()).count(), 1);

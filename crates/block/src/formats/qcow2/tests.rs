@@ -8,6 +8,7 @@ mod cut_short;
 mod failures;
 mod fuzz;
 mod fuzz_numbers;
+mod missing;
 mod power_cut;
 mod runs;
 mod sparse_parts;

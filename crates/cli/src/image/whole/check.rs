@@ -13,6 +13,7 @@ use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::progress::LateLine;
 use blockyard_command_line::signals::EndSignals;
 use blockyard_command_line::terminal::{self, print};
+use blockyard_command_line::usage_error::UsageError;
 use blockyard_command_line::verdict::Verdict;
 use blockyard_session::open::{OpenOptions, open_disk, open_file};
 use clap::{Args, ValueEnum};
@@ -43,6 +44,10 @@ pub struct CheckArgs {
     /// uses a cluster twice, the second use gets a copy: one of the two may hold what was not written there.
     #[arg(short, long, value_name = "WHAT", value_enum)]
     repair: Option<What>,
+    /// With -r all: make zeros of what begins behind the end of a qcow2 image's file, or of its data file, as a power
+    /// cut may leave it. It cannot be read, and is lost then; which parts of the disk these are is said.
+    #[arg(long, requires = "repair")]
+    salvage: bool,
     /// Look at an image that somebody writes to: what is found may come of that.
     #[arg(short = 'U', long, conflicts_with = "repair")]
     force_share: bool,
@@ -82,6 +87,9 @@ const LINES_MAX: u64 = 1000;
 /// [`Verdict`] when something is wrong with the image; otherwise when it could not be checked.
 pub fn run(args: &CheckArgs) -> Result<()> {
     let ImageFile { named, format, .. } = named_image::parse_file(&args.image, args.format)?;
+    if args.salvage && (args.repair != Some(What::All) || format != Format::Qcow2) {
+        bail!(UsageError("--salvage goes with -r all, and is for qcow2 images: leave it out".to_owned()));
+    }
     let named = match (args.force_share, args.repair) {
         (true, _) => named.unlocked(),
         (false, None) => named.read_only(),
@@ -258,14 +266,45 @@ fn qcow2(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile) -> Resu
         Some(What::All) => Repair::All,
     };
     let mut check = Qcow2Check::open(file, repair != Repair::None)?;
-    shut_in(&[named], Vec::new(), 1)?;
     let mut lines = Lines::of(args);
+    let (allowed, options) = (AllowedDirectories::new(&args.allow_dir)?, FileOptions::default());
+    let options = FileOptions { lock: !args.force_share, ..options };
+    match check.open_data_file(&allowed, args.salvage, &options) {
+        Err(error) if args.allow_dir.is_empty() && !args.salvage => {
+            let error = anyhow::Error::from(error);
+            lines.say(&format!("note: where its data file ends is not looked at: {error:#}"));
+        }
+        opened => opened?,
+    }
+    if args.salvage {
+        check.salvage();
+    }
+    shut_in(&[named], Vec::new(), 1)?;
     let mut report = check.run(repair, &mut |line| lines.say(line))?;
     if report.corruptions == 0 {
         report.corruptions = lines.trying(|say, goes_on| check.try_compressed(say, goes_on))?;
     }
     lines.end();
+    if report.missing > 0 && !args.quiet {
+        terminal::tell(&what_helps(args, report.missing));
+    }
     Said { filename: file.path(), format: "qcow2", report }.tell(args)
+}
+
+/// What becomes of so many entries that lead behind the end of a file.
+fn what_helps(args: &CheckArgs, missing: u64) -> String {
+    let what = match missing {
+        1 => "1 entry leads behind the end of the file, where nothing can be read".to_owned(),
+        _ => format!("{missing} entries lead behind the end of the file, where nothing can be read"),
+    };
+    let copy = "`blockyard image convert --salvage`";
+    match args.salvage {
+        true => format!("{what}, and the image cannot say zeros instead: {copy} makes a copy that does"),
+        false => format!(
+            "{what}, and -r all leaves them: `blockyard image check -r all --salvage` makes zeros of them in the image, \
+             {copy} in a copy"
+        ),
+    }
 }
 
 /// What is said at the end.
@@ -275,7 +314,7 @@ struct Said<'a> {
     report: CheckReport,
 }
 
-/// qemu-img's names. What is zero is left out.
+/// qemu-img's names, and `missing` and `zeroed-bytes`. What is zero is left out.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Json {
@@ -287,11 +326,15 @@ struct Json {
     #[serde(skip_serializing_if = "is_zero")]
     corruptions: u64,
     #[serde(skip_serializing_if = "is_zero")]
+    missing: u64,
+    #[serde(skip_serializing_if = "is_zero")]
     leaks: u64,
     #[serde(skip_serializing_if = "is_zero")]
     corruptions_fixed: u64,
     #[serde(skip_serializing_if = "is_zero")]
     leaks_fixed: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    zeroed_bytes: u64,
     #[serde(skip_serializing_if = "is_zero")]
     total_clusters: u64,
     #[serde(skip_serializing_if = "is_zero")]
@@ -324,9 +367,11 @@ impl Said<'_> {
     fn json(&self) -> Json {
         let CheckReport {
             corruptions,
+            missing,
             leaks,
             corruptions_fixed,
             leaks_fixed,
+            zeroed_bytes,
             total_clusters,
             allocated_clusters,
             fragmented_clusters,
@@ -339,9 +384,11 @@ impl Said<'_> {
             check_errors: 0,
             image_end_offset: image_end_bytes,
             corruptions,
+            missing,
             leaks,
             corruptions_fixed,
             leaks_fixed,
+            zeroed_bytes,
             total_clusters,
             allocated_clusters,
             fragmented_clusters,

@@ -127,7 +127,6 @@ impl Census<'_> {
     /// Finds the L2 tables that lie in the file, each with how many use it.
     fn look_at_l1_tables(&mut self) -> io::Result<()> {
         let own = NamedTable { table: self.header.l1, users: 1, is_sound: true };
-        let length_bytes = self.header.cluster_bytes();
         let snapshots = self.snapshots.clone().into_iter().filter(|snapshot| snapshot.is_sound);
         for (named, is_active) in once((own, true)).chain(snapshots.map(|snapshot| (snapshot, false))) {
             for reference in references::in_l1(self.file, self.header, named.table) {
@@ -136,13 +135,12 @@ impl Census<'_> {
                 if !reference.is_used() {
                     continue;
                 }
-                let (offset_bytes, cluster) =
-                    (reference.offset_bytes, reference.offset_bytes >> self.header.cluster_bits);
+                let cluster = reference.offset_bytes >> self.header.cluster_bits;
                 if !leads_to_table {
                     self.is_incomplete = true;
                 } else if cluster >= self.clusters {
                     self.is_incomplete = true;
-                    self.leads_out(named.users, offset_bytes, length_bytes);
+                    self.leads_out(named.users, &reference);
                 } else {
                     self.tables.add(cluster, named.users, is_active);
                 }

@@ -1,0 +1,93 @@
+//! Images whose tables lead behind the end of their file, which are to show zeros there.
+
+use super::super::{Qcow2Check, Qcow2CreateOptions, Qcow2Disk, Qcow2Features};
+use super::cut_short::{at_each_cut, recorded};
+use super::open_to_change;
+use crate::formats::{CheckReport, Repair};
+use crate::{AllowedDirectories, FileOptions, OpenedFile, read_bytes, write_bytes};
+use std::fs::{self, File};
+use std::path::Path;
+
+const CLUSTER_BYTES: u64 = 16 << 10;
+const DISK_BYTES: u64 = 512 << 10;
+
+/// With data all over the disk, and as many as `missing` clusters cut off its end.
+fn image(directory: &Path, features: Qcow2Features, missing: u64) -> std::path::PathBuf {
+    let path = directory.join("image.qcow2");
+    let options =
+        Qcow2CreateOptions { features, cluster_bytes: CLUSTER_BYTES as u32, ..Qcow2CreateOptions::new(DISK_BYTES) };
+    Qcow2Disk::create(&path, &options).unwrap();
+    let disk = Qcow2Disk::open(&path, &FileOptions::default(), &AllowedDirectories::none()).unwrap();
+    for number in 0..DISK_BYTES / CLUSTER_BYTES {
+        write_bytes(&disk, number * CLUSTER_BYTES, &vec![number as u8 + 1; CLUSTER_BYTES as usize]).unwrap();
+    }
+    drop(disk);
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(file.metadata().unwrap().len() - missing * CLUSTER_BYTES).unwrap();
+    path
+}
+
+/// What can be read, by clusters.
+fn shown(path: &Path) -> Vec<Option<Vec<u8>>> {
+    let options = FileOptions { read_only: true, lock: false, ..FileOptions::default() };
+    let disk = Qcow2Disk::open(path, &options, &AllowedDirectories::none()).unwrap();
+    (0..DISK_BYTES)
+        .step_by(CLUSTER_BYTES as usize)
+        .map(|offset| read_bytes(&disk, offset..offset + CLUSTER_BYTES).ok())
+        .collect()
+}
+
+fn salvaged(path: &Path, repair: Repair) -> CheckReport {
+    let mut check = Qcow2Check::open(&open_to_change(path), true).unwrap();
+    check.salvage();
+    check.run(repair, &mut |_| ()).unwrap()
+}
+
+/// Cut off anywhere, each cluster is as it was, or zeros where it was missing; doing it again ends it.
+#[test]
+fn what_is_missing_becomes_zeros_and_nothing_else_changes_at_every_cut() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    for (version, has_extended_l2) in [(2, false), (3, false), (3, true)] {
+        let features = Qcow2Features { version, has_extended_l2, ..Qcow2Features::default() };
+        let path = image(directory.path(), features, 5);
+        let before = shown(&path);
+        let is_missing = |cluster: &&Option<Vec<u8>>| cluster.is_none();
+        assert_eq!(before.iter().filter(is_missing).count(), 5);
+        assert_eq!(salvaged(&path, Repair::Leaks).zeroed_bytes, 0, "nobody asked for it");
+        let recording = recorded(&path, || {
+            let report = salvaged(&path, Repair::All);
+            assert_eq!((report.corruptions, report.missing, report.leaks), (0, 0, 0), "{features:?}");
+            assert_eq!((report.corruptions_fixed, report.zeroed_bytes), (5, 5 * CLUSTER_BYTES), "{features:?}");
+        });
+        let after: Vec<_> = before.iter().map(|held| held.clone().unwrap_or(vec![0; CLUSTER_BYTES as usize])).collect();
+        at_each_cut(&path, &recording, |cut| {
+            for (number, (shown, (before, after))) in shown(&path).iter().zip(before.iter().zip(&after)).enumerate() {
+                let is_right = shown.as_ref() == Some(after) || shown == before;
+                assert!(is_right, "{features:?}, cut behind {cut}, cluster {number}");
+            }
+            salvaged(&path, Repair::All);
+            let again = shown(&path);
+            assert!(again.iter().flatten().eq(&after), "{features:?}, cut behind {cut}, done again");
+        });
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+/// A table that is data of the disk as well, and one in the place of another kind of table, are not made others.
+#[test]
+fn a_table_with_another_use_is_left_alone() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = image(directory.path(), Qcow2Features::default(), 5);
+    let mut bytes = fs::read(&path).unwrap();
+    let number = |bytes: &[u8], at: u64| u64::from_be_bytes(bytes[at as usize..][..8].try_into().unwrap());
+    let (l1, refcounts) = (number(&bytes, 40), number(&bytes, 48));
+    let refblock = number(&bytes, refcounts);
+    // As entries of an L2 table, these refcounts lead far behind the end of the file.
+    bytes[l1 as usize..][..8].copy_from_slice(&(refblock | 1 << 63).to_be_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let image = OpenedFile::open(&path, true).unwrap();
+    assert!(Qcow2Check::open(&image, false).unwrap().run(Repair::None, &mut |_| ()).unwrap().corruptions > 0);
+    let report = salvaged(&path, Repair::All);
+    assert_eq!(report.zeroed_bytes, 0, "{report:?}");
+    assert!(fs::read(&path).unwrap()[refblock as usize..][..512] == bytes[refblock as usize..][..512]);
+}
