@@ -4,6 +4,7 @@ use crate::rig::{Random, Rig, check_clean, open, qemu_img, qemu_io, read_only, t
 use blockyard_block::{AllowedDirectories, CheckReport, OpenedFile, Qcow2Check, Qcow2Disk, Repair, read_bytes};
 use serde_json::Value;
 use std::fs;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -12,6 +13,17 @@ fn check(path: &Path, repair: Repair) -> CheckReport {
     let mut lines = 0;
     let image = OpenedFile::open(path, repair == Repair::None).unwrap();
     let mut check = Qcow2Check::open(&image, repair != Repair::None).unwrap();
+    if repair == Repair::None && fs::metadata(path).unwrap().len() < 64 << 20 {
+        // What is found does not depend on how much is looked at together.
+        let found = [None, NonZeroU64::new(7), NonZeroU64::new(40)].map(|window| {
+            let (mut check, mut lines) = (Qcow2Check::open(&image, false).unwrap(), Vec::new());
+            window.into_iter().for_each(|window| check.set_window(window));
+            let report = check.run(repair, &mut |line| lines.push(line.to_owned())).unwrap();
+            lines.sort_unstable();
+            (report, lines)
+        });
+        assert!(found.iter().all(|other| *other == found[0]), "{found:?}");
+    }
     let report = check.run(repair, &mut |_| lines += 1).unwrap();
     let all = report.corruptions + report.leaks + report.corruptions_fixed + report.leaks_fixed;
     assert_eq!(lines > 0, all > 0, "what is counted is said");

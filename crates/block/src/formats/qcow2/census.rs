@@ -29,10 +29,21 @@ use std::ops::Range;
 /// Hears of each thing that is wrong, in a line.
 pub(super) type Tell<'a> = &'a mut dyn FnMut(&str);
 
-/// What windows, tables and blocks of refcounts are to take together, if that is enough for the smallest window.
-const MEMORY_BYTES: u64 = 36 << 20;
-/// The smallest window.
-const WINDOW_CLUSTERS: u64 = 1 << 22;
+/// How much of a file is looked at together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Windows {
+    /// What windows, tables and blocks of refcounts are to take together, if that is enough for the smallest window.
+    pub(super) memory_bytes: u64,
+    /// The smallest window.
+    pub(super) clusters_min: u64,
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        Self { memory_bytes: 36 << 20, clusters_min: 1 << 22 }
+    }
+}
+
 /// Of a cluster: its count and its flags; and a count that does not fit.
 const SMALL_BYTES: u64 = 2;
 const LARGE_BYTES: u64 = 4;
@@ -62,6 +73,7 @@ pub(super) struct Census<'a> {
     clusters: u64,
     /// Where the data file's last cluster ends, if there is such a file and it is known.
     data_end_bytes: Option<u64>,
+    windows: Windows,
     window_clusters: u64,
     /// Those of the window that is gone through.
     counts: UseCounts,
@@ -91,6 +103,7 @@ impl<'a> Census<'a> {
         file: &'a WritableFile,
         header: &'a Header,
         repair: Repair,
+        windows: Windows,
         tell: Tell<'a>,
     ) -> Result<Self, String> {
         let clusters = clusters_of(file, header, "checked")?;
@@ -103,7 +116,8 @@ impl<'a> Census<'a> {
             tell,
             clusters,
             data_end_bytes: None,
-            window_clusters: WINDOW_CLUSTERS,
+            windows,
+            window_clusters: windows.clusters_min,
             counts: UseCounts::none(),
             tells: false,
             refblocks: Vec::new(),
@@ -175,8 +189,8 @@ impl<'a> Census<'a> {
     /// Makes windows as large as there is memory for, of a cluster so much.
     fn set_windows(&mut self, cluster_bytes: u64) {
         let tables_bytes = self.refblocks.len() as u64 * 4 + self.tables.all().len() as u64 * 8;
-        let clusters = MEMORY_BYTES.saturating_sub(tables_bytes) / cluster_bytes;
-        self.window_clusters = clusters.max(WINDOW_CLUSTERS);
+        let clusters = self.windows.memory_bytes.saturating_sub(tables_bytes) / cluster_bytes;
+        self.window_clusters = clusters.max(self.windows.clusters_min);
     }
 
     /// Goes on with the clusters of a window, of which nothing is known yet.

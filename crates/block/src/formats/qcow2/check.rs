@@ -28,13 +28,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Most clusters of a file: 32 TiB in clusters of 64 KiB.
 pub(super) const CLUSTERS_MAX: u64 = 1 << 29;
 
-/// Clusters that are looked at at once: two bits are kept of each,
-const WINDOW_CLUSTERS: u64 = 1 << 26;
-/// six where there are snapshots,
-const WINDOW_OF_SNAPSHOTS_CLUSTERS: u64 = 1 << 25;
-/// and a byte more where there are compressed clusters. So it takes at most 28 MiB. A block of refcounts is for no
-/// more.
-const WINDOW_OF_COMPRESSED_CLUSTERS: u64 = 1 << 24;
+/// How much of a file is looked at together, in clusters: multiples of [`WORD_CLUSTERS`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Windows {
+    /// Two bits are kept of each cluster,
+    pub(super) clusters: u64,
+    /// six where there are snapshots,
+    pub(super) of_snapshots: u64,
+    /// and a byte more where there are compressed clusters. So it takes at most 28 MiB.
+    pub(super) of_compressed: u64,
+    /// After a crash the file may end before what refers into it, by as much as it has, and so many clusters.
+    pub(super) behind: u64,
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        Self { clusters: 1 << 26, of_snapshots: 1 << 25, of_compressed: 1 << 24, behind: 1 << 16 }
+    }
+}
 
 /// How many clusters a file has; the error, of one that cannot be `used` for that, goes on after the image's path.
 pub(super) fn clusters_of(file: &WritableFile, header: &Header, used: &str) -> Result<u64, String> {
@@ -58,10 +69,20 @@ pub(super) fn repair() -> String {
 /// Checks an image, and puts right what a crash may have left. The error goes on after the image's path.
 /// `is_over`: nobody wants to know any more, which is an error, too.
 pub(super) fn check(file: &WritableFile, header: &Header, is_over: &AtomicBool) -> Result<(), String> {
-    let mut scan = Scan::new(file, header, is_over)?;
+    check_in_windows(file, header, is_over, Windows::default())
+}
+
+/// The same, so much at a time.
+pub(super) fn check_in_windows(
+    file: &WritableFile,
+    header: &Header,
+    is_over: &AtomicBool,
+    windows: Windows,
+) -> Result<(), String> {
+    let mut scan = Scan::new(file, header, is_over, windows)?;
     let mut checked = scan.check();
     if matches!(checked, Err(Problem::Crowded)) {
-        scan.window_clusters = WINDOW_OF_COMPRESSED_CLUSTERS;
+        scan.window_clusters = windows.of_compressed;
         checked = scan.check();
     }
     checked.map_err(|problem| match problem {
@@ -108,6 +129,7 @@ struct Scan<'a> {
     header: &'a Header,
     /// Of the file, and of what may lie behind it.
     clusters: u64,
+    windows: Windows,
     window_clusters: u64,
     /// Of the window.
     uses: UseMap,
@@ -121,15 +143,20 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn new(file: &'a WritableFile, header: &'a Header, is_over: &'a AtomicBool) -> Result<Self, String> {
-        // After a crash the file may end before what refers into it.
-        let clusters = clusters_of(file, header, "written to")?.saturating_mul(2).saturating_add(1 << 16);
+    fn new(
+        file: &'a WritableFile,
+        header: &'a Header,
+        is_over: &'a AtomicBool,
+        windows: Windows,
+    ) -> Result<Self, String> {
+        let clusters = clusters_of(file, header, "written to")?.saturating_mul(2).saturating_add(windows.behind);
         let clusters = clusters.min(CLUSTERS_MAX);
         Ok(Self {
             file,
             header,
             clusters: clusters.next_multiple_of(WORD_CLUSTERS),
-            window_clusters: if header.snapshots > 0 { WINDOW_OF_SNAPSHOTS_CLUSTERS } else { WINDOW_CLUSTERS },
+            windows,
+            window_clusters: if header.snapshots > 0 { windows.of_snapshots } else { windows.clusters },
             uses: UseMap::new(0..0),
             sharers: Vec::new(),
             many_sharers: HashMap::new(),
@@ -231,7 +258,7 @@ impl<'a> Scan<'a> {
         if !window.contains(&cluster) {
             return Ok(());
         }
-        if self.window_clusters > WINDOW_OF_COMPRESSED_CLUSTERS && self.clusters > WINDOW_OF_COMPRESSED_CLUSTERS {
+        if self.window_clusters.min(self.clusters) > self.windows.of_compressed {
             return Err(Problem::Crowded);
         }
         if self.sharers.is_empty() {
@@ -430,14 +457,16 @@ impl<'a> Scan<'a> {
         (0..WORD_CLUSTERS as usize).for_each(|index| ones.set_to_one(index));
         ones.bytes.truncate((WORD_CLUSTERS as usize) << self.header.refcount_order >> 3);
         let mut is_mended = false;
-        for (index, words) in self.uses.words().chunks((per_block / WORD_CLUSTERS) as usize).enumerate() {
+        let first_block = window.start / per_block;
+        for (refblock, index) in (first_block..window.end.div_ceil(per_block)).enumerate() {
+            let clusters = (index * per_block).max(window.start)..((index + 1) * per_block).min(window.end);
+            let words = self.uses.words_of(&clusters);
             if words.iter().any(|&word| word != 0) {
                 self.go_on()?;
-                match self.refblocks.get(index) {
+                match self.refblocks.get(refblock) {
                     None | Some(0) => return damage("clusters that are in use have no refcount"),
                     Some(&refblock) => {
-                        let first = window.start + index as u64 * per_block;
-                        is_mended |= self.check_refblock(refblock, first, words, &ones.bytes)?;
+                        is_mended |= self.check_refblock(refblock, clusters.start, words, &ones.bytes)?;
                     }
                 }
             }
@@ -445,12 +474,13 @@ impl<'a> Scan<'a> {
         if is_mended { Ok(self.file.barrier()?) } else { Ok(()) }
     }
 
-    /// The block at an offset, which begins with a cluster's refcount; `ones` is what those of a word are that are one.
-    /// Whether something of it was put right, which is not stable yet.
+    /// The block at an offset, from the refcount of the cluster `first` on; `ones` is what those of a word are that are
+    /// one. Whether something of it was put right, which is not stable yet.
     fn check_refblock(&self, offset: u64, first: u64, words: &[u64], ones: &[u8]) -> Result<bool, Problem> {
         let mut block = Refblock::read(self.file, self.header, offset)?;
         let mut is_mended = false;
-        for (index, &word) in words.iter().enumerate() {
+        let first_word = (first % self.refcounts_per_block() / WORD_CLUSTERS) as usize;
+        for (index, &word) in (first_word..).zip(words) {
             let at = index * ones.len();
             let are_ones = block.bytes.get(at..at + ones.len()) == Some(ones);
             if word == 0 || (are_ones && !has_compressed(word)) {
@@ -458,9 +488,10 @@ impl<'a> Scan<'a> {
             }
             for within in 0..WORD_CLUSTERS {
                 let Some(how) = used(word, within) else { continue };
+                let cluster = first + (index - first_word) as u64 * WORD_CLUSTERS + within;
                 let index = index * WORD_CLUSTERS as usize + within as usize;
                 match (block.get(index), how) {
-                    (count, Use::Compressed) if count < self.sharers_of(first + index as u64) => {
+                    (count, Use::Compressed) if count < self.sharers_of(cluster) => {
                         return damage("compressed data that are in use have too low a refcount");
                     }
                     (0, _) => {

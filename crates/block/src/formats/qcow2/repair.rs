@@ -6,7 +6,7 @@
 //! entries lead to copies ([`copies`]) that have no refcount yet, the image is marked corrupt. What begins behind the
 //! file's end stays, unless it is to become zeros. That nobody else uses the image is the caller's to know.
 
-use super::census::{Census, Tell, Zeroed};
+use super::census::{Census, Tell, Windows, Zeroed};
 use super::copies::{self, Stop};
 use super::header::{
     Header, INCOMPATIBLE_AT, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_MARKS, REFCOUNTS_AT, Table, read_first_cluster,
@@ -17,6 +17,7 @@ use super::packed_check::try_compressed;
 use crate::formats::{AllowedDirectories, CheckReport, ImageError, Repair, WritableFile};
 use crate::{FileDisk, FileOptions, OpenedFile};
 use std::io::{self, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 /// Most bytes of a table of refcounts that QEMU opens.
@@ -30,6 +31,7 @@ pub struct Qcow2Check {
     header: Header,
     /// The file that has its data, if that is another one, and was opened.
     data_file: Option<WritableFile>,
+    windows: Windows,
     /// A repair makes zeros of what is missing.
     salvages: bool,
     /// Entries for compressed clusters that the last count of its tables has seen.
@@ -59,7 +61,15 @@ impl Qcow2Check {
         let first = first.map_err(|source| ImageError::System { action: "read", path: path.clone(), source })?;
         let header = Header::parse_to_check(&first, file.length_bytes());
         let header = header.map_err(|problem| ImageError::Unusable { path: path.clone(), problem })?;
-        Ok(Self { path, file, header, data_file: None, salvages: false, compressed_entries: 0 })
+        Ok(Self {
+            path,
+            file,
+            header,
+            data_file: None,
+            windows: Windows::default(),
+            salvages: false,
+            compressed_entries: 0,
+        })
     }
 
     /// Opens the file that has the image's data, if that is another one: what its end cuts off is found then.
@@ -84,6 +94,12 @@ impl Qcow2Check {
         let opened = if is_writable { own_file::writable(&file) } else { own_file::image_file(&file) };
         self.data_file = Some(opened.map_err(failed)?);
         Ok(())
+    }
+
+    /// Looks at so many clusters of the file at a time, and goes through all tables for each of these windows: at as many
+    /// as there is memory for, if nobody says otherwise. What is found is the same.
+    pub fn set_window(&mut self, clusters: NonZeroU64) {
+        self.windows = Windows { memory_bytes: 0, clusters_min: clusters.get() };
     }
 
     /// From now on, a repair of all makes zeros of what begins behind the end of the file, or of the data file: it says
@@ -174,7 +190,7 @@ impl Qcow2Check {
     }
 
     fn census<'a>(&'a self, repair: Repair, tell: Tell<'a>) -> Result<Census<'a>, ImageError> {
-        let census = Census::new(&self.file, &self.header, repair, tell)
+        let census = Census::new(&self.file, &self.header, repair, self.windows, tell)
             .map_err(|problem| ImageError::Unusable { path: self.path.clone(), problem })?;
         Ok(match &self.data_file {
             Some(data_file) => census.with_data_file(data_file.length_bytes()),

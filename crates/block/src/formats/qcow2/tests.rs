@@ -13,6 +13,7 @@ mod power_cut;
 mod runs;
 mod sparse_parts;
 mod twins;
+mod windows;
 
 use crate::{FileOptions, OpenedFile};
 use std::path::Path;

@@ -38,8 +38,10 @@ impl UseMap {
         self.first..self.first + self.words.len() as u64 * WORD_CLUSTERS
     }
 
-    pub(super) fn words(&self) -> &[u64] {
-        &self.words
+    /// Those of a range of the map's clusters, at the ends of words.
+    pub(super) fn words_of(&self, clusters: &Range<u64>) -> &[u64] {
+        let index = |cluster: u64| (cluster.saturating_sub(self.first) / WORD_CLUSTERS) as usize;
+        self.words.get(index(clusters.start)..index(clusters.end)).unwrap_or_default()
     }
 
     /// Says how clusters are used, as far as the map goes.
@@ -127,8 +129,8 @@ mod tests {
         let mut map = UseMap::new(0..32);
         map.claim(0..7, Use::Once).unwrap();
         map.claim(7..20, Use::OnceInPlace).unwrap();
-        assert!(!has_compressed(map.words()[0]));
+        assert!(!has_compressed(map.words_of(&(0..32))[0]));
         map.claim(31..32, Use::Compressed).unwrap();
-        assert!(has_compressed(map.words()[0]));
+        assert!(has_compressed(map.words_of(&(0..32))[0]));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::header::Header;
 use super::super::{Qcow2BitmapAction, Qcow2Check, Qcow2CreateOptions, Qcow2Disk};
-use super::open_to_change;
+use super::{open_to_change, windows};
 use crate::formats::{CheckReport, Repair};
 use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Request, Segment};
 use bolero::TypeGenerator;
@@ -166,6 +166,7 @@ fn fuzz_what_the_checker_calls_clean_opens() {
     let path = directory.path().join("image");
     blockyard_fuzz::check!(300).with_type::<Vec<Spoil>>().for_each(|spoils| {
         let bytes = spoiled(spoils);
+        windows::agree(&bytes, &path);
         fs::write(&path, &bytes).unwrap();
         let Some(found) = checked(&path, Repair::None) else { return };
         assert!(fs::read(&path).unwrap() == bytes, "a check that repairs nothing has written");

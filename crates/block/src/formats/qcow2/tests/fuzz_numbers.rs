@@ -6,7 +6,7 @@
 use super::super::header::Header;
 use super::super::{Preallocation, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Qcow2Writer};
 use super::fuzz::{User, checked, checked_with, is_for_others, options};
-use super::open_to_change;
+use super::{open_to_change, windows};
 use crate::conversion::{Conversion, ConversionOptions, Qcow2Target};
 use crate::formats::Repair;
 use crate::{AllowedDirectories, Disk, FileDisk, KeyFile, LuksOptions, NewLuks, Operation, read_bytes};
@@ -218,6 +218,7 @@ fn fuzz_an_image_of_any_kind_is_refused_or_stays_in_order() {
         let sample = &samples[if which % 16 == 15 { samples.len() - 1 } else { which % (samples.len() - 1) }];
         let key = sample.key.as_ref();
         let bytes = sample.spoiled(spoils);
+        windows::agree(&bytes, &path);
         fs::write(&path, &bytes).unwrap();
         let found = checked(&path, Repair::None);
         let is_clean = found.is_some_and(|found| found.corruptions == 0) && !is_for_others(&bytes);

@@ -1,7 +1,7 @@
 //! What is asked of an image that a crash has left: it is in order, shows what it may, and can be written to.
 
 use super::super::super::{Qcow2Check, Qcow2Disk};
-use super::super::output_of;
+use super::super::{output_of, windows};
 use super::contents;
 use super::model::Shown;
 use super::shape::{Files, SECTOR_BYTES, allowed};
@@ -30,6 +30,7 @@ pub(super) fn examine(
         }
         if asks_qemu && path == image {
             agree(path, found)?;
+            windows::agree(&fs::read(path).unwrap(), &path.with_file_name("scratch"));
         }
     }
     let shown = all_shown(image)?;
