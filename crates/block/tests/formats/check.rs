@@ -324,6 +324,56 @@ fn what_the_disk_uses_twice_is_copied_by_a_repair() {
     }
 }
 
+/// What of a snapshot or a bitmap is missing would show the copy, as that lies where the file ends.
+#[test]
+fn no_copy_is_made_where_something_else_leads_behind_the_end() {
+    for kind in [KINDS[1], KINDS[5]] {
+        let images = Images::new(kind);
+        let mut bytes = fs::read(&images.image).unwrap();
+        let anatomy = Anatomy::of(&bytes);
+        let (_, twice) = used_twice(&bytes, &anatomy).swap_remove(0);
+        twice.iter().for_each(|&(at, entry)| bytes[at..at + 8].copy_from_slice(&entry.to_be_bytes()));
+        let end = bytes.len().next_multiple_of(anatomy.cluster_bytes) as u64;
+        let at = if kind.2 == "bitmap" {
+            // The directory's offset is behind its number of bitmaps and its length, and an entry begins with its table.
+            let extension = (104..).step_by(8).find(|&at| be64(&bytes, at) >> 32 == 0x2385_2875).unwrap();
+            be64(&bytes, be64(&bytes, extension + 24) as usize) as usize
+        } else {
+            // The first snapshot's only L2 table is its own: the disk was written to afterwards.
+            let l1 = be64(&bytes, be64(&bytes, 64) as usize) as usize;
+            let table = be64(&bytes, l1) & 0x00ff_ffff_ffff_fe00;
+            assert!(!anatomy.l2_tables.contains(&(table as usize)), "{kind:?}");
+            table as usize
+        };
+        bytes[at..at + 8].copy_from_slice(&end.to_be_bytes());
+        fs::write(&images.image, &bytes).unwrap();
+        let repaired = |salvages: bool| {
+            let image = OpenedFile::open(&images.image, false).unwrap();
+            let mut check = Qcow2Check::open(&image, true).unwrap();
+            if salvages {
+                check.salvage();
+            }
+            let mut lines = Vec::new();
+            let report = check.run(Repair::All, &mut |line| lines.push(line.to_owned())).unwrap();
+            (report, lines.concat())
+        };
+        let (report, said) = repaired(false);
+        assert!(
+            report.corruptions > 1 && said.contains("clusters that have two uses get no copies"),
+            "{kind:?}: {said}"
+        );
+        assert_eq!(fs::metadata(&images.image).unwrap().len().next_multiple_of(anatomy.cluster_bytes as u64), end);
+        // Of a snapshot, what is missing can be zeros; then nothing is in the way.
+        let (report, said) = repaired(true);
+        let is_snapshot = kind.2 == "snapshots";
+        assert_eq!(
+            (report.corruptions == 0, said.contains("a copy at")),
+            (is_snapshot, is_snapshot),
+            "{kind:?}: {said}"
+        );
+    }
+}
+
 #[test]
 fn a_cluster_in_anothers_place_of_a_data_file_is_damage() {
     let directory = tempfile::tempdir().unwrap();

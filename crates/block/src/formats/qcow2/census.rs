@@ -91,6 +91,8 @@ pub(super) struct Census<'a> {
     pub(super) report: CheckReport,
     /// Something was not looked into, so what seems to be used by nobody may be.
     pub(super) is_incomplete: bool,
+    /// Something leads behind the end of the file.
+    pub(super) has_lead_out: bool,
     /// Refcounts have no place, or one that cannot be.
     pub(super) lacks_refcounts: bool,
     /// Entries for compressed clusters, those of tables that snapshots alone have too.
@@ -129,6 +131,7 @@ impl<'a> Census<'a> {
             highest: None,
             report: CheckReport { total_clusters, ..CheckReport::default() },
             is_incomplete: false,
+            has_lead_out: false,
             lacks_refcounts: false,
             compressed_entries: 0,
         })
@@ -375,6 +378,7 @@ impl<'a> Census<'a> {
 
     fn leads_out(&mut self, users: u64, reference: &Reference) {
         let Reference { part, offset_bytes, length_bytes, .. } = *reference;
+        self.has_lead_out = true;
         if self.tells {
             self.report.missing += u64::from(matches!(part, Part::L2Table | Part::Data | Part::Compressed));
             let what = format!(

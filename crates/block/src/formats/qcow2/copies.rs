@@ -4,7 +4,8 @@
 //! Refcounts that say two would please QEMU, but of the two nobody knows which the data belong to, and what is written
 //! in place relies on one use alone. Copies go behind the file's end and are stable before an entry leads there; their
 //! refcounts are the census's to find. What bitmaps and snapshots use twice stays as it is, as does a table in the
-//! place of another kind of table, and all where an entry leads behind the file's end: it would lead to copies then.
+//! place of another kind of table, and all where an entry of the disk, of a snapshot or of a bitmap leads behind the
+//! file's end, or may: it would lead to copies then.
 
 use super::entries::{COPIED, Layout, OFFSET_MASK, ZERO};
 use super::header::Header;
@@ -19,6 +20,8 @@ use std::io;
 pub(super) enum Stop {
     /// They would take more room than the file.
     TooMany,
+    /// An entry leads to where they would be, or nobody can say that none does.
+    InTheWay,
     Failed(io::Error),
 }
 
@@ -43,7 +46,7 @@ pub(super) fn needed(file: &WritableFile, header: &Header) -> Result<u64, Stop> 
     }
     let mut copies = Copies::new(file, header, None);
     copies.make()?;
-    Ok(if copies.leads_out { 0 } else { copies.count })
+    if copies.leads_out && copies.count > 0 { Err(Stop::InTheWay) } else { Ok(copies.count) }
 }
 
 /// Makes the copies; `tell` hears of each.

@@ -269,6 +269,7 @@ impl Qcow2Check {
     fn copy_shared(&mut self, tell: Tell<'_>) -> Result<u64, ImageError> {
         let made = match copies::needed(&self.file, &self.header) {
             Ok(0) => Ok(0),
+            Ok(_) if self.may_lead_out()? => Err(Stop::InTheWay),
             Ok(_) => {
                 let marks = self.header.incompatible & INCOMPATIBLE_MARKS | INCOMPATIBLE_CORRUPT;
                 self.set_marks(marks).map_err(|error| self.failed("write to", error))?;
@@ -285,7 +286,22 @@ impl Qcow2Check {
                 );
                 Ok(0)
             }
+            Err(Stop::InTheWay) => {
+                tell(
+                    "clusters that have two uses get no copies, as something leads behind the end of the file, where these \
+                     would be, or cannot be looked into: convert it",
+                );
+                Ok(0)
+            }
         }
+    }
+
+    /// Whether anything leads behind the end of the file, or may, as it is in a table that cannot be looked into.
+    fn may_lead_out(&self) -> Result<bool, ImageError> {
+        let mut ignore = |_: &str| ();
+        let mut census = self.census(Repair::None, &mut ignore)?;
+        census.take().map_err(|error| self.failed("check", error))?;
+        Ok(census.has_lead_out || census.is_incomplete)
     }
 
     /// Says whether the image is in order; none of version 2 can.
