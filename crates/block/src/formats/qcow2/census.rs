@@ -5,7 +5,7 @@
 //! refcount knows, or lies in a data file where it cannot be read. Nothing is read twice because an image says so: of a
 //! table that several snapshots share, each entry counts so often. So the work is bounded by the file's length.
 //!
-//! So is the memory, by two bytes for each cluster of a window ([`UseCounts`]) and eight for each L2 table
+//! So is the memory, by three bytes for each cluster of a window ([`UseCounts`]) and eight for each L2 table
 //! ([`UsedTables`]): what is too long for one window is gone through window by window, all tables for each. What does
 //! not depend on the window is said once.
 
@@ -44,10 +44,6 @@ impl Default for Windows {
     }
 }
 
-/// Of a cluster: its count and its flags; and a count that does not fit.
-const SMALL_BYTES: u64 = 2;
-const LARGE_BYTES: u64 = 4;
-
 /// Of a block of refcounts: something else uses it, too, so it is not written to.
 const IS_SHARED: u32 = 1 << 31;
 
@@ -75,6 +71,8 @@ pub(super) struct Census<'a> {
     data_end_bytes: Option<u64>,
     windows: Windows,
     window_clusters: u64,
+    /// Some reference may count often.
+    are_counts_large: bool,
     /// Those of the window that is gone through.
     counts: UseCounts,
     /// What does not depend on the window is said now.
@@ -120,6 +118,7 @@ impl<'a> Census<'a> {
             data_end_bytes: None,
             windows,
             window_clusters: windows.clusters_min,
+            are_counts_large: false,
             counts: UseCounts::none(),
             tells: false,
             refblocks: Vec::new(),
@@ -189,8 +188,10 @@ impl<'a> Census<'a> {
         starts.map(move |start| start..clusters.min(start + window_clusters))
     }
 
-    /// Makes windows as large as there is memory for, of a cluster so much.
-    fn set_windows(&mut self, cluster_bytes: u64) {
+    /// Makes windows as large as there is memory for, where references count so often at most.
+    fn set_windows(&mut self, users_max: u64) {
+        self.are_counts_large = users_max > UseCounts::FEW;
+        let cluster_bytes = if self.are_counts_large { UseCounts::LARGE_BYTES } else { UseCounts::SMALL_BYTES };
         let tables_bytes = self.refblocks.len() as u64 * 4 + self.tables.all().len() as u64 * 8;
         let clusters = self.windows.memory_bytes.saturating_sub(tables_bytes) / cluster_bytes;
         self.window_clusters = clusters.max(self.windows.clusters_min);
@@ -200,7 +201,7 @@ impl<'a> Census<'a> {
     fn begin(&mut self, window: Range<u64>) {
         // Not both at once.
         self.counts = UseCounts::none();
-        self.counts = UseCounts::new(window);
+        self.counts = UseCounts::new(window, self.are_counts_large);
     }
 
     fn corrupt(&mut self, what: &str) {

@@ -1,5 +1,6 @@
-//! How often clusters of a file are referred to, and by what: two bytes for each.
+//! How often clusters of a file are referred to, and by what: three bytes for each, or five.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Of a cluster: its refcount is one.
@@ -18,24 +19,38 @@ pub(super) const TWICE: u8 = 1 << 5;
 /// Some of the file's clusters, a window; of others nothing is known here. Memory is taken where something is in use.
 pub(super) struct UseCounts {
     window: Range<u64>,
-    small: Vec<u8>,
-    /// Those that are larger, if there are any, up to 2^32 - 1.
-    large: Vec<u32>,
+    counts: Counts,
     flags: Vec<u8>,
 }
 
-impl UseCounts {
-    /// The largest count of a cluster that takes no more than two bytes with its flags.
-    pub(super) const SMALL_MAX: u64 = 254;
+enum Counts {
+    /// The largest number means that the count is there: at most one of so many references that this is little.
+    Small(Vec<u16>, HashMap<u32, u32>),
+    Large(Vec<u32>),
+}
 
-    pub(super) fn new(window: Range<u64>) -> Self {
+impl UseCounts {
+    /// What a cluster takes where no reference counts more than [`UseCounts::FEW`] times, and else.
+    pub(super) const SMALL_BYTES: u64 = 3;
+    pub(super) const LARGE_BYTES: u64 = 5;
+
+    /// How often a reference counts at most where counts are small. So it takes 1024 of them, which are 8 KiB of
+    /// tables, to have one that is not.
+    pub(super) const FEW: u64 = 64;
+
+    /// Of a window, of at most 2^32 clusters; `are_large`: a reference may count more often than [`UseCounts::FEW`].
+    pub(super) fn new(window: Range<u64>, are_large: bool) -> Self {
         let clusters = (window.end - window.start) as usize;
-        Self { window, small: vec![0; clusters], large: Vec::new(), flags: vec![0; clusters] }
+        let counts = match are_large {
+            true => Counts::Large(vec![0; clusters]),
+            false => Counts::Small(vec![0; clusters], HashMap::new()),
+        };
+        Self { window, counts, flags: vec![0; clusters] }
     }
 
     /// Of no clusters.
     pub(super) fn none() -> Self {
-        Self::new(u64::MAX..u64::MAX)
+        Self::new(u64::MAX..u64::MAX, false)
     }
 
     pub(super) fn window(&self) -> Range<u64> {
@@ -53,13 +68,8 @@ impl UseCounts {
 
     /// The same, and its flags.
     pub(super) fn known(&self, cluster: u64) -> (u64, u8) {
-        let known =
-            self.index(cluster).and_then(|index| Some((index, *self.small.get(index)?, *self.flags.get(index)?)));
-        match known {
-            None => (0, 0),
-            Some((index, u8::MAX, flags)) => (self.large.get(index).copied().unwrap_or(0).into(), flags),
-            Some((_, small, flags)) => (small.into(), flags),
-        }
+        let Some(index) = self.index(cluster) else { return (0, 0) };
+        (self.counts.get(index).into(), self.flags.get(index).copied().unwrap_or(0))
     }
 
     pub(super) fn flag(&mut self, cluster: u64, flag: u8) {
@@ -82,34 +92,47 @@ impl UseCounts {
         let start = clusters.start.max(self.window.start) - self.window.start;
         let end = clusters.end.min(self.window.end).saturating_sub(self.window.start);
         let (start, end) = (start as usize, end as usize);
-        let (Some(small), Some(flags)) = (self.small.get_mut(start..end), self.flags.get_mut(start..end)) else {
+        let Some(flags) = self.flags.get_mut(start..end) else {
             // None of them is here.
             return true;
         };
         let mut is_sound = true;
-        for (index, (small, flags)) in (start..).zip(small.iter_mut().zip(flags)) {
+        for (index, flags) in (start..).zip(flags) {
             if *flags & clashes_with != 0 {
                 *flags |= TWICE;
                 is_sound = false;
             }
             *flags |= how;
-            let before = match *small {
-                u8::MAX => self.large.get(index).copied().unwrap_or(0).into(),
-                small => small.into(),
-            };
-            let count = users.saturating_add(before);
-            if count <= Self::SMALL_MAX {
-                *small = count as u8;
-                continue;
-            }
-            *small = u8::MAX;
-            if self.large.is_empty() {
-                self.large = vec![0; (self.window.end - self.window.start) as usize];
-            }
-            let large = u32::try_from(count).unwrap_or(u32::MAX);
-            self.large.get_mut(index).into_iter().for_each(|count| *count = large);
+            self.counts.add(index, users);
         }
         is_sound
+    }
+}
+
+impl Counts {
+    fn get(&self, index: usize) -> u32 {
+        match self {
+            Self::Small(small, more) => match small.get(index) {
+                Some(&u16::MAX) => more.get(&(index as u32)).copied().unwrap_or(u16::MAX.into()),
+                small => small.copied().unwrap_or(0).into(),
+            },
+            Self::Large(large) => large.get(index).copied().unwrap_or(0),
+        }
+    }
+
+    /// As far as the number goes.
+    fn add(&mut self, index: usize, users: u64) {
+        let count = u32::try_from(users.saturating_add(self.get(index).into())).unwrap_or(u32::MAX);
+        match self {
+            Self::Small(small, more) => {
+                let Some(small) = small.get_mut(index) else { return };
+                *small = u16::try_from(count).unwrap_or(u16::MAX);
+                if *small == u16::MAX {
+                    more.insert(index as u32, count);
+                }
+            }
+            Self::Large(large) => large.get_mut(index).into_iter().for_each(|large| *large = count),
+        }
     }
 }
 
@@ -119,13 +142,15 @@ mod tests {
 
     #[test]
     fn references_are_counted_in_the_window_alone() {
-        let mut counts = UseCounts::new(100..200);
-        for (users, sum) in [(1, 1), (253, 254), (1, 255), (1000, 1255), (u64::MAX, u32::MAX.into())] {
-            assert!(counts.claim(0..150, COMPRESSED, users));
-            let found = [99, 100, 149, 150, 200].map(|cluster| counts.count(cluster));
-            assert_eq!(found, [0, sum, sum, 0, 0]);
+        for are_large in [false, true] {
+            let mut counts = UseCounts::new(100..200, are_large);
+            for (users, sum) in [(1, 1), (65533, 65534), (1, 65535), (1, 65536), (u64::MAX, u32::MAX.into())] {
+                assert!(counts.claim(0..150, COMPRESSED, users));
+                let found = [99, 100, 149, 150, 200].map(|cluster| counts.count(cluster));
+                assert_eq!(found, [0, sum, sum, 0, 0]);
+            }
+            assert!(counts.has(100, COMPRESSED) && !counts.has(99, COMPRESSED) && !counts.has(150, COMPRESSED));
         }
-        assert!(counts.has(100, COMPRESSED) && !counts.has(99, COMPRESSED) && !counts.has(150, COMPRESSED));
     }
 
     #[test]
@@ -140,7 +165,7 @@ mod tests {
             (COMPRESSED, DATA, false),
             (COMPRESSED, SNAPSHOT, false),
         ] {
-            let mut counts = UseCounts::new(0..10);
+            let mut counts = UseCounts::new(0..10, false);
             assert!(counts.claim(3..5, one, 1));
             assert_eq!(counts.claim(4..6, other, 1), is_shared, "{one} and {other}");
             assert_eq!([3, 4, 5].map(|cluster| counts.has(cluster, TWICE)), [false, !is_shared, false]);

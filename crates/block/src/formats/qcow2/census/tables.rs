@@ -1,6 +1,6 @@
 //! The tables of an image whose references are counted: which there are, and which can be looked into.
 
-use super::{Census, LARGE_BYTES, NamedTable, SMALL_BYTES};
+use super::{Census, NamedTable};
 use crate::formats::qcow2::bitmaps;
 use crate::formats::qcow2::header::Table;
 use crate::formats::qcow2::references::{self, Part, Reference};
@@ -18,7 +18,8 @@ impl Census<'_> {
         self.directories = [bitmaps.own, snapshots.own].into_iter().flatten().collect();
         self.bitmaps = self.look_at_directory(&bitmaps);
         self.snapshots = self.look_at_directory(&snapshots);
-        self.set_windows(SMALL_BYTES);
+        let named_max = self.bitmaps.iter().chain(&self.snapshots).map(|named| named.users).max().unwrap_or(0);
+        self.set_windows(named_max);
         for window in self.windows() {
             self.tells = window.start == 0;
             self.begin(window);
@@ -28,8 +29,8 @@ impl Census<'_> {
         self.tells = true;
         self.look_at_l1_tables()?;
         self.tells = false;
-        let are_many = self.tables.all().iter().any(|table| table.users() > UseCounts::SMALL_MAX);
-        self.set_windows(if are_many { SMALL_BYTES + LARGE_BYTES } else { SMALL_BYTES });
+        let users_max = self.tables.all().iter().map(|table| table.users()).max().unwrap_or(0);
+        self.set_windows(users_max.max(named_max));
         if self.windows().nth(1).is_some() {
             for window in self.windows() {
                 self.begin(window);

@@ -266,6 +266,63 @@ fn compressed_clusters_all_over_a_long_file_are_checked_in_56_mib() {
     measured("compressed_clusters_all_over_a_long_file_are_checked_in_56_mib", &path);
 }
 
+/// The beginning of an image in clusters of 4 KiB, in a new file: its header has one cluster, and behind that come
+/// tables of so many bytes, first the L1 table, then that of refcounts, and where they end is returned.
+fn with_tables(path: &Path, l1_entries: u64, refcount_bytes: u64, snapshots: (u32, u64)) -> (std::fs::File, u64) {
+    let l1_bytes = (l1_entries * 8).next_multiple_of(4096);
+    let refcounts = 4096 + l1_bytes;
+    let header = [
+        &b"QFI\xfb\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\0\0"[..],
+        &12_u32.to_be_bytes(),
+        &(l1_entries << 21).to_be_bytes(),
+        &[0; 4],
+        &(l1_entries as u32).to_be_bytes(),
+        &4096_u64.to_be_bytes(),
+        &refcounts.to_be_bytes(),
+        &((refcount_bytes / 4096) as u32).to_be_bytes(),
+        &snapshots.0.to_be_bytes(),
+        &snapshots.1.to_be_bytes(),
+        &[0; 24],
+        &4_u32.to_be_bytes(),
+        &104_u32.to_be_bytes(),
+    ];
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
+    file.write_all_at(&header.concat(), 0).unwrap();
+    (file, refcounts + refcount_bytes)
+}
+
+fn put_entries(file: &std::fs::File, at: u64, entries: impl Iterator<Item = u64>) {
+    let bytes: Vec<u8> = entries.flat_map(u64::to_be_bytes).collect();
+    file.write_all_at(&bytes, at).unwrap();
+}
+
+/// Compressed clusters of which 256 share each 2048th cluster of a file.
+#[test]
+fn clusters_with_many_uses_are_counted_in_48_mib() {
+    const CLUSTERS: u64 = 18_800_000;
+    const USERS: u64 = 256;
+    if let Some(path) = std::env::var_os(MEASURED) {
+        let before = peak_kib();
+        let file = std::fs::File::open(&path).unwrap();
+        let image = WritableFile::new(file, CLUSTERS << 12, false, true);
+        let report = Qcow2Check::of(path.into(), image).unwrap().run(Repair::None, &mut |_| ()).unwrap();
+        assert!(report.compressed_clusters > CLUSTERS / 2048 * USERS - USERS * 10, "{report:?}");
+        let more = peak_kib() - before;
+        assert!(more <= 48 << 10, "{more} KiB are needed");
+        return;
+    }
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = directory.path().join("image");
+    let places = (10_000..CLUSTERS).step_by(2048);
+    let entries = places.clone().count() as u64 * USERS;
+    let (file, tables) = with_tables(&path, entries.div_ceil(512), 4096, (0, 0));
+    put_entries(&file, 4096, (0..entries.div_ceil(512)).map(|index| (tables + (index << 12)) | 1 << 63));
+    put_entries(&file, tables, places.flat_map(|place| std::iter::repeat_n(1 << 62 | place << 12, USERS as usize)));
+    assert!(tables + entries * 8 < 10_000 << 12);
+    file.set_len(CLUSTERS << 12).unwrap();
+    measured("clusters_with_many_uses_are_counted_in_48_mib", &path);
+}
+
 #[test]
 fn a_large_empty_disk_is_opened_as_a_small_one() {
     let directory = blockyard_fuzz::memory_directory().unwrap();
