@@ -151,12 +151,22 @@ impl Allocator {
 
     /// Raises the refcounts of clusters that are in use, which are in order, on stable storage.
     pub(super) fn raise(&mut self, clusters: &[u64]) -> io::Result<()> {
-        self.change(clusters.iter().copied(), |count| count.checked_add(1))
+        self.raise_by(clusters, 1)
+    }
+
+    /// The same by more than one.
+    pub(super) fn raise_by(&mut self, clusters: &[u64], more: u64) -> io::Result<()> {
+        self.change(clusters.iter().copied(), |count| count.checked_add(more))
     }
 
     /// Lowers refcounts that were just raised.
     pub(super) fn lower_all(&mut self, clusters: &[u64]) -> io::Result<()> {
-        self.change(clusters.iter().copied(), |count| count.checked_sub(1))
+        self.lower_by(clusters, 1)
+    }
+
+    /// Lowers refcounts of clusters, which are in order, of which so many uses each are gone, stably.
+    pub(super) fn lower_by(&mut self, clusters: &[u64], less: u64) -> io::Result<()> {
+        self.change(clusters.iter().copied(), |count| count.checked_sub(less))
     }
 
     /// Lowers the refcounts of clusters, of which one use is gone, stably. Those that nobody uses now may be allocated

@@ -9,8 +9,8 @@ use super::header::{Header, Table};
 use super::header_change;
 use super::references::{self, Part};
 use super::snapshots;
+use super::table_users::UsedTables;
 use crate::formats::WritableFile;
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -21,9 +21,10 @@ use std::sync::Arc;
 pub(super) fn expand_zeros(file: &Arc<WritableFile>, header: &Header) -> io::Result<()> {
     header_change::clear_unknown(file, header)?;
     let tables = l2_tables(file, header)?;
+    let bits = header.cluster_bits;
     let allocator = Allocator::new(Arc::clone(file), header);
     let mut expansion = Expansion { file, header, allocator, zeros: vec![0; header.cluster_bytes() as usize] };
-    let expanded = tables.into_iter().try_for_each(|(table, users)| expansion.expand(table, users));
+    let expanded = tables.all().iter().try_for_each(|table| expansion.expand(table.cluster() << bits, table.users()));
     expanded.and(expansion.allocator.close())?;
     file.sync()
 }
@@ -33,8 +34,8 @@ pub(super) fn expand_zeros(file: &Arc<WritableFile>, header: &Header) -> io::Res
 /// # Errors
 /// When it cannot be read.
 pub(super) fn has_compressed_clusters(file: &WritableFile, header: &Header) -> io::Result<bool> {
-    for &table in l2_tables(file, header)?.keys() {
-        for reference in references::in_l2(file, header, table) {
+    for table in l2_tables(file, header)?.all() {
+        for reference in references::in_l2(file, header, table.cluster() << header.cluster_bits) {
             if reference?.part == Part::Compressed {
                 return Ok(true);
             }
@@ -43,18 +44,18 @@ pub(super) fn has_compressed_clusters(file: &WritableFile, header: &Header) -> i
     Ok(false)
 }
 
-/// The offsets of all L2 tables, and how many L1 tables have each.
-fn l2_tables(file: &WritableFile, header: &Header) -> io::Result<BTreeMap<u64, usize>> {
-    let snapshots = snapshots::found(file, header)?;
-    let mut tables = BTreeMap::new();
-    for l1 in snapshots.iter().map(|snapshot| snapshot.l1).chain([header.l1]) {
+/// All L2 tables, and how many L1 tables have each.
+fn l2_tables(file: &WritableFile, header: &Header) -> io::Result<UsedTables> {
+    let mut tables = UsedTables::default();
+    for l1 in snapshots::snapshots(file, header)?.tables.into_iter().chain([header.l1]) {
         for table in references::in_l1(file, header, l1) {
             let table = table?;
             if table.is_used() {
-                *tables.entry(table.offset_bytes).or_default() += 1;
+                tables.add(table.offset_bytes >> header.cluster_bits, 1, false);
             }
         }
     }
+    tables.put_together();
     Ok(tables)
 }
 
@@ -67,7 +68,7 @@ struct Expansion<'a> {
 
 impl Expansion<'_> {
     /// Of the L2 table at an offset, which so many L1 tables have.
-    fn expand(&mut self, table: u64, users: usize) -> io::Result<()> {
+    fn expand(&mut self, table: u64, users: u64) -> io::Result<()> {
         let length_bytes = self.header.cluster_bytes();
         if self.file.is_hole(table, length_bytes) {
             return Ok(());
@@ -98,15 +99,15 @@ impl Expansion<'_> {
             self.allocator.empty(cluster..cluster + 1)?;
         }
         self.file.barrier()?;
-        let lowered: Vec<u64> = gone.iter().flat_map(|&cluster| std::iter::repeat_n(cluster, users)).collect();
-        self.allocator.lower_all(&lowered)
+        self.allocator.lower_by(&gone, users)
     }
 
     /// Clusters become zeros that so many tables have.
-    fn fill(&mut self, mut clusters: Vec<u64>, users: usize) -> io::Result<()> {
+    fn fill(&mut self, mut clusters: Vec<u64>, users: u64) -> io::Result<()> {
         clusters.sort_unstable();
-        let more = clusters.iter().flat_map(|&cluster| std::iter::repeat_n(cluster, users - 1));
-        self.allocator.raise(&more.collect::<Vec<_>>())?;
+        if users > 1 {
+            self.allocator.raise_by(&clusters, users - 1)?;
+        }
         let is_plain = self.file.cipher().is_none();
         let written = clusters.iter().filter(|&&cluster| !is_plain || !self.allocator.is_fresh(cluster));
         written

@@ -1,9 +1,11 @@
 //! What an image costs: syncs for what is written, bytes read to open it.
 
 use super::super::chain::{self, Opened};
+use super::super::header::Header;
 use super::super::image::Image;
+use super::super::own_file::image_file;
 use super::super::repair::Qcow2Check;
-use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features};
+use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, version_2};
 use crate::formats::{Repair, WritableFile};
 use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, Operation, Request, Segment};
 use std::os::unix::fs::FileExt;
@@ -321,6 +323,29 @@ fn clusters_with_many_uses_are_counted_in_48_mib() {
     assert!(tables + entries * 8 < 10_000 << 12);
     file.set_len(CLUSTERS << 12).unwrap();
     measured("clusters_with_many_uses_are_counted_in_48_mib", &path);
+}
+
+/// Two million tables, none of which has storage.
+#[test]
+fn the_tables_that_another_version_needs_are_known_in_40_mib() {
+    const TABLES: u64 = 2 << 20;
+    if let Some(path) = std::env::var_os(MEASURED) {
+        let before = peak_kib();
+        let file = image_file(&std::fs::File::open(&path).unwrap()).unwrap();
+        let mut first = vec![0; 4096];
+        file.read(&mut first, 0).unwrap();
+        let header = Header::parse(&first, file.length_bytes()).unwrap();
+        assert!(!version_2::has_compressed_clusters(&file, &header).unwrap());
+        let more = peak_kib() - before;
+        assert!(more <= 40 << 10, "{more} KiB are needed");
+        return;
+    }
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = directory.path().join("image");
+    let (file, tables) = with_tables(&path, TABLES, 4096, (0, 0));
+    put_entries(&file, 4096, (0..TABLES).map(|index| (tables + (index << 12)) | 1 << 63));
+    file.set_len(tables + (TABLES << 12)).unwrap();
+    measured("the_tables_that_another_version_needs_are_known_in_40_mib", &path);
 }
 
 #[test]
