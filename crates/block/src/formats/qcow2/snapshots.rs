@@ -3,6 +3,7 @@
 use super::header::{DISK_MAX_BYTES, Header, Table, in_whole_sectors};
 use crate::formats::WritableFile;
 use std::io;
+use std::ops::Range;
 
 /// QEMU's limits.
 const SNAPSHOTS_MAX: u32 = 65536;
@@ -47,7 +48,7 @@ pub(super) fn snapshots(file: &WritableFile, header: &Header) -> io::Result<Dire
 }
 
 /// A snapshot as whoever changes the table of snapshots knows it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundSnapshot {
     pub(super) described: Qcow2Snapshot,
     pub(super) l1: Table,
@@ -55,8 +56,8 @@ pub(super) struct FoundSnapshot {
     pub(super) own_size_bytes: Option<u64>,
     /// The same, or that.
     pub(super) size_bytes: u64,
-    /// Its whole entry.
-    pub(super) bytes: Vec<u8>,
+    /// Where its whole entry is in the table of snapshots.
+    pub(super) place: Range<usize>,
 }
 
 /// The snapshots, all of which can be used.
@@ -67,13 +68,16 @@ pub(super) fn found(file: &WritableFile, header: &Header) -> io::Result<Vec<Foun
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a snapshot says too much of itself"));
         }
         let described = describe(file, entry, at)?;
-        let mut bytes = vec![0; entry_bytes(entry) as usize];
-        file.read(&mut bytes, at)?;
+        // A table of them is bounded.
+        let start = (at - header.snapshots_offset_bytes) as usize;
+        let place = start..start + entry_bytes(entry) as usize;
         let l1 = Table { offset_bytes: u64_of(entry, 0), length_bytes: u64::from(u32_of(entry, 8)) * 8 };
         // Old ones do not say.
-        let own_size_bytes = (u32_of(entry, 36) >= 16).then(|| u64_of(&bytes, SNAPSHOT_BYTES + 8));
+        let mut own_size = [0; 8];
+        file.read(&mut own_size, at + SNAPSHOT_BYTES as u64 + 8)?;
+        let own_size_bytes = (u32_of(entry, 36) >= 16).then_some(u64::from_be_bytes(own_size));
         let size_bytes = own_size_bytes.map_or(header.size_bytes, in_whole_sectors);
-        found.push(FoundSnapshot { described, l1, own_size_bytes, size_bytes, bytes });
+        found.push(FoundSnapshot { described, l1, own_size_bytes, size_bytes, place });
         Ok(())
     })?;
     let bad_table = |found: &&FoundSnapshot| {

@@ -76,9 +76,9 @@ impl Metadata {
         copy.resize(((clusters.end - clusters.start) << bits) as usize, 0);
         self.file.write(&copy, clusters.start << bits)?;
         let snapshot_l1 = Table { offset_bytes: clusters.start << bits, length_bytes: l1.length_bytes };
-        let mut entries: Vec<_> = snapshots::found(&self.file, header)?.into_iter().map(|found| found.bytes).collect();
-        entries.push(new.entry(snapshot_l1));
-        self.replace_snapshots(header, &entries)
+        let mut table = self.snapshot_table(header, None)?;
+        table.extend(new.entry(snapshot_l1));
+        self.replace_snapshots(header, table, header.snapshots + 1)
     }
 
     /// Removes the snapshot `found`, and frees what it alone refers to.
@@ -91,11 +91,10 @@ impl Metadata {
         found: &FoundSnapshot,
     ) -> io::Result<()> {
         self.write_entries()?;
-        let mut entries: Vec<_> = snapshots::found(&self.file, header)?.into_iter().map(|found| found.bytes).collect();
-        let index = entries.iter().position(|entry| *entry == found.bytes).ok_or(Errno::NOENT)?;
-        entries.remove(index);
+        let mut table = self.snapshot_table(header, Some(found))?;
+        table.drain(found.place.clone());
         self.set_dirty(true)?;
-        self.replace_snapshots(header, &entries)?;
+        self.replace_snapshots(header, table, header.snapshots - 1)?;
         self.lower(found.l1)?;
         self.free_table(found.l1)?;
         self.mark(self.l1, true, Marks::ByRefcount)?;
@@ -141,11 +140,21 @@ impl Metadata {
         self.set_dirty(false)
     }
 
-    /// Writes another table of snapshots, and frees the old one.
-    fn replace_snapshots(&mut self, header: &Header, entries: &[Vec<u8>]) -> io::Result<()> {
+    /// The table of snapshots, all of which can be used, and which has `one` of them.
+    fn snapshot_table(&self, header: &Header, one: Option<&FoundSnapshot>) -> io::Result<Vec<u8>> {
+        let found = snapshots::found(&self.file, header)?;
+        if one.is_some_and(|one| !found.contains(one)) {
+            return Err(Errno::NOENT.into());
+        }
+        let mut table = vec![0; found.last().map_or(0, |last| last.place.end)];
+        self.file.read(&mut table, header.snapshots_offset_bytes)?;
+        Ok(table)
+    }
+
+    /// Writes another table of so many snapshots, and frees the old one.
+    fn replace_snapshots(&mut self, header: &Header, mut bytes: Vec<u8>, count: u32) -> io::Result<()> {
         let bits = self.layout.cluster_bits;
         let old = snapshots::snapshots(&self.file, header)?.own;
-        let mut bytes = entries.concat();
         let offset_bytes = if bytes.is_empty() {
             0
         } else {
@@ -155,8 +164,8 @@ impl Metadata {
             clusters.start << bits
         };
         self.barrier()?;
-        // Both are in one sector. There are no more of them than a number of 16 bits has values.
-        let fields = [&(entries.len() as u32).to_be_bytes()[..], &offset_bytes.to_be_bytes()].concat();
+        // Both are in one sector.
+        let fields = [&count.to_be_bytes()[..], &offset_bytes.to_be_bytes()].concat();
         self.file.write_header(&fields, SNAPSHOTS_AT)?;
         old.map_or(Ok(()), |old| self.free_table(old))
     }

@@ -348,6 +348,34 @@ fn the_tables_that_another_version_needs_are_known_in_40_mib() {
     measured("the_tables_that_another_version_needs_are_known_in_40_mib", &path);
 }
 
+/// As many as fit into a table that QEMU reads, each of which says a thousand bytes that nobody knows.
+#[test]
+fn snapshots_are_listed_without_what_is_not_known_of_them() {
+    const SNAPSHOTS: u32 = 64_000;
+    const EXTRA_BYTES: u32 = 984;
+    if let Some(path) = std::env::var_os(MEASURED) {
+        let before = peak_kib();
+        let listed = Qcow2Disk::snapshots(&crate::OpenedFile::open(path.as_ref(), true).unwrap()).unwrap();
+        assert_eq!((listed.len(), listed[9].name.as_str()), (SNAPSHOTS as usize, "00000009"));
+        let more = peak_kib() - before;
+        assert!(more <= 32 << 10, "{more} KiB are needed");
+        return;
+    }
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = directory.path().join("image");
+    let (file, _) = with_tables(&path, 1, 4096, (SNAPSHOTS, 5 << 12));
+    for index in 0..SNAPSHOTS {
+        let mut entry = vec![0; 40 + EXTRA_BYTES as usize];
+        entry[..12].copy_from_slice(&[&4096_u64.to_be_bytes()[..], &1_u32.to_be_bytes()].concat());
+        entry[15] = 8;
+        entry[36..40].copy_from_slice(&EXTRA_BYTES.to_be_bytes());
+        entry[48..56].copy_from_slice(&(1_u64 << 21).to_be_bytes());
+        entry.extend(format!("{index:08}").bytes());
+        file.write_all_at(&entry, (5 << 12) + u64::from(index) * entry.len() as u64).unwrap();
+    }
+    measured("snapshots_are_listed_without_what_is_not_known_of_them", &path);
+}
+
 #[test]
 fn a_large_empty_disk_is_opened_as_a_small_one() {
     let directory = blockyard_fuzz::memory_directory().unwrap();
