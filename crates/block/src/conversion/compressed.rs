@@ -77,7 +77,7 @@ impl Compressor {
         }
         let (mut packed, mut placed) = (&self.packed[..], &self.placed[..]);
         while !placed.is_empty() {
-            let (start, count) = writer.place_compressed(placed);
+            let (start, count) = writer.place_compressed(placed)?;
             let length: u64 = placed[..count].iter().map(|&(_, length)| u64::from(length)).sum();
             let (now, later) = packed.split_at(length as usize);
             writer.write_at(now, start)?;

@@ -49,6 +49,7 @@ mod refblock;
 mod references;
 mod repair;
 mod resize;
+mod sharers;
 mod snapshots;
 mod table_users;
 #[cfg(test)]

@@ -17,6 +17,21 @@ impl Refblock {
         Self { bytes: vec![0; 1 << cluster_bits], order }
     }
 
+    /// One with these refcounts, and zeros behind them.
+    ///
+    /// # Errors
+    /// As `counts`, and when one is too large.
+    pub(super) fn of(cluster_bits: u32, order: u32, counts: impl Iterator<Item = io::Result<u64>>) -> io::Result<Self> {
+        let mut block = Self::empty(cluster_bits, order);
+        for (index, count) in counts.enumerate() {
+            let count = count?;
+            if !block.set(index, count) {
+                return Err(io::Error::other(format!("{count} uses of a cluster are too many for its refcount")));
+            }
+        }
+        Ok(block)
+    }
+
     pub(super) fn read(file: &WritableFile, header: &Header, offset: u64) -> io::Result<Self> {
         let mut bytes = vec![0; header.cluster_bytes() as usize];
         file.read(&mut bytes, offset)?;

@@ -250,7 +250,7 @@ impl Qcow2Check {
             return Ok(None);
         }
         let cluster_bits = self.header.cluster_bits;
-        let new = NewRefcounts::of(census.clusters(), cluster_bits, order);
+        let new = NewRefcounts::of(census.clusters(), cluster_bits, order, Vec::new());
         let length_bytes = u64::from(new.table_clusters()) << cluster_bits;
         if length_bytes > REFCOUNT_TABLE_MAX_BYTES {
             return Err(failed(io::Error::other("there are too many of them for one table of theirs")));

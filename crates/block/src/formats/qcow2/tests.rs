@@ -8,6 +8,7 @@ mod cut_short;
 mod failures;
 mod fuzz;
 mod fuzz_numbers;
+mod many_sharers;
 mod missing;
 mod power_cut;
 mod runs;

@@ -15,6 +15,7 @@ use super::header::{
     INCOMPATIBLE_EXTENDED_L2,
 };
 use super::new_refcounts::NewRefcounts;
+use super::sharers::Sharers;
 use super::{encryption, header};
 use crate::formats::luks::{EncryptedDisk, NewVolume};
 use crate::formats::{ImageError, NewLuks};
@@ -48,11 +49,11 @@ pub struct Qcow2Writer {
     backing: Option<Qcow2Backing>,
     data_file: Option<Qcow2DataFile>,
     /// Held for a moment once a megabyte or so.
-    layout: Mutex<Layout>,
+    pub(super) layout: Mutex<Layout>,
 }
 
 #[derive(Debug)]
-struct Layout {
+pub(super) struct Layout {
     /// Clusters from here on are free.
     free_cluster: u64,
     /// What is left of the clusters that compressed data were last put into.
@@ -60,8 +61,7 @@ struct Layout {
     l1: Vec<u64>,
     /// Tables that are not complete.
     tables: BTreeMap<u64, Table>,
-    /// How many compressed clusters are, in part at least, in each cluster of the file; absent ones have none.
-    sharers: Vec<u16>,
+    pub(super) sharers: Sharers,
     /// Where what was reserved ends; `None` where nothing can be.
     reserved_end: Option<u64>,
 }
@@ -124,7 +124,7 @@ impl Qcow2Writer {
             // Bounded by the options' check: 32 MiB.
             l1: vec![0; l1_entries as usize],
             tables: BTreeMap::new(),
-            sharers: Vec::new(),
+            sharers: Sharers::new(cluster_bits, options.features.refcount_order),
             reserved_end,
         };
         let (backing, data_file, features) = (backing.clone(), options.data_file.clone(), options.features);
@@ -214,7 +214,10 @@ impl Qcow2Writer {
     /// Takes room for compressed clusters of the disk, each (its offset on the disk, its compressed length): one after
     /// the other in the file, from the offset that comes back with how many these are: all of them, or one where no
     /// more can share a cluster of the file than a narrow refcount says.
-    pub fn place_compressed(&self, clusters: &[(u64, u32)]) -> (u64, usize) {
+    ///
+    /// # Errors
+    /// When refcounts have to be written, as too many would be remembered, and cannot be.
+    pub fn place_compressed(&self, clusters: &[(u64, u32)]) -> io::Result<(u64, usize)> {
         let mut layout = self.layout();
         let clusters = match self.features.refcount_order {
             4.. => clusters,
@@ -229,11 +232,17 @@ impl Qcow2Writer {
         let mut at = start;
         for &(offset, length) in clusters {
             let end = at + u64::from(length);
-            layout.share(at >> self.cluster_bits..=(end - 1) >> self.cluster_bits);
+            layout.sharers.share(at >> self.cluster_bits..=(end - 1) >> self.cluster_bits);
             self.enter(&mut layout, offset, [self.clusters.compressed_word(at, end), 0]);
             at = end;
         }
-        (start, clusters.len())
+        let Layout { sharers, free_cluster, packed, .. } = &mut *layout;
+        let take = || {
+            *free_cluster += 1;
+            (*free_cluster - 1) << self.cluster_bits
+        };
+        sharers.write_blocks(packed.start >> self.cluster_bits, take, |bytes, at| self.file.write_all_at(bytes, at))?;
+        Ok((start, clusters.len()))
     }
 
     fn enter(&self, layout: &mut Layout, offset: u64, entry: [u64; 2]) {
@@ -318,9 +327,10 @@ impl Qcow2Writer {
         if !layout.tables.is_empty() {
             return Err(io::Error::other("a part of the disk was not settled"));
         }
-        let refcounts = NewRefcounts::of(layout.free_cluster, self.cluster_bits, self.features.refcount_order);
-        let sharers = |cluster: u64| Ok(layout.sharers.get(cluster as usize).copied().unwrap_or(0).max(1).into());
-        refcounts.write(sharers, |bytes, offset| self.file.write_all_at(bytes, offset))?;
+        let (order, blocks) = (self.features.refcount_order, layout.sharers.blocks().to_vec());
+        let refcounts = NewRefcounts::of(layout.free_cluster, self.cluster_bits, order, blocks);
+        let users = |cluster: u64| Ok(layout.sharers.users(cluster));
+        refcounts.write(users, |bytes, offset| self.file.write_all_at(bytes, offset))?;
         let l1: Vec<u8> = layout.l1.iter().flat_map(|entry| entry.to_be_bytes()).collect();
         self.file.write_all_at(&l1, 1 << self.cluster_bits)?;
         let header = self.header(layout.l1.len() as u32, &refcounts)?;
@@ -417,19 +427,10 @@ impl Layout {
 
     /// Goes on in the next cluster of the file where the last one has so many compressed ones.
     fn leave_shared(&mut self, most: u16, cluster_bits: u32) {
-        let last = (self.packed.start >> cluster_bits) as usize;
-        if self.sharers.get(last).is_some_and(|count| *count >= most) {
-            self.packed.start = ((last as u64 + 1) << cluster_bits).min(self.packed.end);
+        let last = self.packed.start >> cluster_bits;
+        if self.sharers.sharers(last) >= most {
+            self.packed.start = ((last + 1) << cluster_bits).min(self.packed.end);
         }
-    }
-
-    fn share(&mut self, clusters: std::ops::RangeInclusive<u64>) {
-        let (first, last) = (*clusters.start() as usize, *clusters.end() as usize);
-        if self.sharers.len() <= last {
-            self.sharers.resize(last + 1, 0);
-        }
-        // The smallest compressed cluster is a thousandth of a cluster: this does not overflow.
-        self.sharers[first..=last].iter_mut().for_each(|count| *count = count.saturating_add(1));
     }
 
     /// Reserves storage ahead. A file system that cannot, or has none left, is not asked again.
