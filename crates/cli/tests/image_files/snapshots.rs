@@ -168,3 +168,32 @@ fn tables_may_be_longer_than_what_a_block_of_refcounts_counts() {
         assert!(yard.path(&name).metadata().unwrap().len() < 8 * MIB);
     }
 }
+
+/// Names of 64 KiB that lie in a hole of the file cost nothing there: of each 1023 bytes are read.
+#[test]
+fn of_long_names_in_a_hole_the_beginning_is_read() {
+    const SNAPSHOTS: u32 = 3;
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f qcow2 long.qcow2 1M");
+    let mut bytes = fs::read(yard.path("long.qcow2")).unwrap();
+    let l1: [u8; 8] = bytes[40..48].try_into().unwrap();
+    let table = (bytes.len() as u64).next_multiple_of(65536);
+    bytes[60..64].copy_from_slice(&SNAPSHOTS.to_be_bytes());
+    bytes[64..72].copy_from_slice(&table.to_be_bytes());
+    fs::write(yard.path("long.qcow2"), &bytes).unwrap();
+    let file = File::options().write(true).open(yard.path("long.qcow2")).unwrap();
+    let entry_bytes = (40 + 2 * 65535_u64).next_multiple_of(8);
+    for index in 0..u64::from(SNAPSHOTS) {
+        let entry = [&l1[..], &1_u32.to_be_bytes(), &[255; 4], &[0; 24]].concat();
+        std::os::unix::fs::FileExt::write_all_at(&file, &entry, table + index * entry_bytes).unwrap();
+    }
+    file.set_len(table + u64::from(SNAPSHOTS) * entry_bytes).unwrap();
+    let info = image(&yard, ["info", "--json", "long.qcow2"]).succeeded().json();
+    let listed = info["snapshots"].as_array().unwrap();
+    assert_eq!(listed.len(), SNAPSHOTS as usize);
+    for snapshot in listed {
+        let lengths = ["id", "name"].map(|key| snapshot[key].as_str().unwrap().len());
+        assert_eq!(lengths, [1023, 1023]);
+    }
+    image(&yard, ["snapshot", "-l", "long.qcow2"]).failed(1, &["long.qcow2", "a snapshot says too much of itself"]);
+}
