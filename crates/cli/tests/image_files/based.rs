@@ -1,0 +1,108 @@
+//! Images over others: committed, and put over other ones.
+
+use super::*;
+
+/// A base, an image over it, and one over that, with changes in each; and what the last one shows.
+fn chain(yard: &Yard) {
+    yard.sparse("base.img", 8 * MIB, &[(0, 3 * MIB), (5 * MIB, 2 * MIB)], 1);
+    image(yard, ["create", "-q", "-b", "base.img", "-F", "raw", "mid.qcow2"]).succeeded();
+    image(yard, ["create", "-q", "-b", "mid.qcow2", "-F", "qcow2", "top.qcow2", "12M"]).succeeded();
+    let write = |name: &str, commands: &[&str]| {
+        let mut qemu_io = Command::new("qemu-io");
+        qemu_io.current_dir(yard.path("")).args(["-f", "qcow2"]).stdout(std::process::Stdio::null());
+        commands.iter().for_each(|command| _ = qemu_io.args(["-c", command]));
+        assert!(qemu_io.arg(name).status().expect("install qemu-utils").success());
+    };
+    write("mid.qcow2", &["write -P 7 1M 300k", "write -z 5M 200k"]);
+    write("top.qcow2", &["write -P 8 1100k 300k", "write -P 3 11M 4k", "discard 2M 128k"]);
+    qemu_img(yard, "convert -O raw top.qcow2 wanted");
+}
+
+#[test]
+fn an_image_is_committed_into_any_that_it_is_based_on() {
+    let yard = Yard::new();
+    chain(&yard);
+    image(&yard, ["commit", "top.qcow2"]).failed(1, &["--allow-dir"]);
+    image(&yard, ["commit", "--allow-dir", ".", "-b", "wanted", "top.qcow2"]).failed(1, &["is not based on wanted"]);
+    image(&yard, ["commit", "--allow-dir", ".", "base.img"]).failed(2, &["qcow2"]);
+    image(&yard, ["commit", "--allow-dir", ".", "top.qcow2"]).succeeded();
+    for name in ["top.qcow2", "mid.qcow2"] {
+        qemu_img(&yard, &format!("check -q {name}"));
+        qemu_img(&yard, &format!("compare -q -F raw {name} wanted"));
+    }
+    assert!(allocated_bytes(&yard.path("top.qcow2")) < MIB);
+    image(&yard, ["commit", "-d", "--allow-dir", ".", "mid.qcow2"]).succeeded();
+    assert!(same(&yard.path("base.img"), &yard.path("wanted")));
+    chain(&yard);
+    let said = image(&yard, ["commit", "--allow-dir", ".", "-b", "base.img", "top.qcow2"]).succeeded();
+    assert!(said.stdout.contains("top.qcow2 and 1 more between the two are of no more use"), "{said:?}");
+    assert!(same(&yard.path("base.img"), &yard.path("wanted")));
+    image(&yard, ["create", "-q", "alone.qcow2", "1M"]).succeeded();
+    image(&yard, ["commit", "alone.qcow2"]).failed(1, &["has no backing file"]);
+}
+
+#[test]
+fn an_image_shows_the_same_over_another_backing_file() {
+    let yard = Yard::new();
+    chain(&yard);
+    yard.random("other.img", 3 * MIB + 512, 9);
+    for (backing, format) in [("other.img", "raw"), ("base.img", "raw"), ("mid.qcow2", "qcow2")] {
+        image(&yard, ["rebase", "--allow-dir", ".", "-b", backing, "-F", format, "top.qcow2"]).succeeded();
+        let info = qemu_img(&yard, "info --output=json top.qcow2").json();
+        assert_eq!((&info["backing-filename"], &info["backing-filename-format"]), (&backing.into(), &format.into()));
+        qemu_img(&yard, "check -q top.qcow2");
+        qemu_img(&yard, "compare -q -F raw top.qcow2 wanted");
+    }
+    image(&yard, ["rebase", "--allow-dir", ".", "-b", "", "top.qcow2"]).succeeded();
+    fs::remove_file(yard.path("mid.qcow2")).unwrap();
+    qemu_img(&yard, "check -q top.qcow2");
+    qemu_img(&yard, "compare -q -F raw top.qcow2 wanted");
+    chain(&yard);
+    fs::rename(yard.path("base.img"), yard.path("moved.img")).unwrap();
+    image(&yard, ["rebase", "-u", "-b", "moved.img", "-F", "raw", "mid.qcow2"]).succeeded();
+    qemu_img(&yard, "compare -q -F raw top.qcow2 wanted");
+    for (arguments, code, word) in [
+        (&["-b", "moved.img"][..], 2, "-F"),
+        (&["-b", "absent", "-F", "raw", "--allow-dir", "."], 1, "absent"),
+        (&["-b", "top.qcow2", "-F", "qcow2", "--allow-dir", "."], 1, "behind itself"),
+        (&["-b", "moved.img", "-F", "raw"], 1, "--allow-dir"),
+    ] {
+        image(&yard, [&["rebase", "top.qcow2"], arguments].concat()).failed(code, &[word]);
+        qemu_img(&yard, "compare -q -F raw top.qcow2 wanted");
+    }
+}
+
+/// A disk may be far larger than what the file has tables for.
+#[test]
+fn what_is_behind_a_disk_without_tables_is_not_looked_for_piece_by_piece() {
+    let yard = Yard::new();
+    yard.random("base.img", MIB, 3);
+    yard.random("other.img", MIB, 4);
+    let create = "create -q -f qcow2 -o cluster_size=2M";
+    let over_base = " -b base.img -F raw";
+    let none = &["-b", ""][..];
+    let other = &["-b", "other.img", "-F", "raw"][..];
+    for (base, backing, says) in [
+        ("", none, "depends on no other file"),
+        (over_base, none, "depends on no other file"),
+        (over_base, other, "over other.img"),
+    ] {
+        qemu_img(&yard, &format!("{create}{base} huge.qcow2 32512G"));
+        let done = image(&yard, [&["rebase", "--allow-dir", "."], backing, &["huge.qcow2"]].concat()).succeeded();
+        assert!(done.stdout.contains(says), "{done:?}");
+        qemu_img(&yard, "check -q huge.qcow2");
+        if base == over_base {
+            qemu_img(&yard, "compare -q -F raw huge.qcow2 base.img");
+        }
+    }
+    // One that claims to be larger than its own table of tables is none.
+    qemu_img(&yard, &format!("{create} huge.qcow2 1M"));
+    File::options()
+        .write(true)
+        .open(yard.path("huge.qcow2"))
+        .unwrap()
+        .write_all_at(&(1_u64 << 40).to_be_bytes(), 24)
+        .unwrap();
+    let said = "huge.qcow2 has an L1 table of 1 entries, too small for its disk, which takes 2";
+    image(&yard, ["rebase", "-b", "", "huge.qcow2"]).failed(1, &[said]);
+}

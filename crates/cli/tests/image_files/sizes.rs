@@ -1,0 +1,142 @@
+//! What images hold and take: maps, measures, comparing and resizing.
+
+use super::*;
+
+#[test]
+fn maps_and_measures_are_qemu_imgs() {
+    let yard = Yard::new();
+    mixed(&yard, "disk.img");
+    qemu_img(&yard, "convert -f raw -O qcow2 disk.img a.qcow2");
+    qemu_img(&yard, "create -q -f qcow2 -b a.qcow2 -F qcow2 b.qcow2 60M");
+    run(Command::new("qemu-io")
+        .current_dir(yard.path(""))
+        .args(["-f", "qcow2", "-c", "write 0x120000 64k", "b.qcow2"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped()))
+    .succeeded();
+    for name in ["a.qcow2", "b.qcow2", "disk.img"] {
+        let mut ours = image(&yard, ["map", "--json", "--allow-dir", ".", name]).succeeded().json();
+        let format = if name.ends_with("img") { "raw" } else { "qcow2" };
+        let theirs = qemu_img(&yard, &format!("map --output=json -f {format} {name}")).json();
+        for entry in ours.as_array_mut().unwrap() {
+            entry.as_object_mut().unwrap().remove("compressed");
+        }
+        assert_eq!(ours, theirs, "{name}");
+        let human = |text: &str| {
+            text.lines()
+                .skip(1)
+                .map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
+        let ours = image(&yard, ["map", "--allow-dir", ".", name]).succeeded();
+        assert_eq!(human(&ours.stdout), human(&qemu_img(&yard, &format!("map -f {format} {name}")).stdout));
+        for options in ["", "-o cluster_size=4k ", "-o preallocation=full "] {
+            let line = format!("measure -O qcow2 {options}--output=json -f {format} {name}");
+            let ours = image(&yard, line.replace("--output=json", "--json --allow-dir .").split(' ')).succeeded();
+            let [ours, theirs] = [ours, qemu_img(&yard, &line)].map(|said| said.json()["required"].as_u64().unwrap());
+            // Where the file has holes within its clusters, qemu-img counts them as data.
+            let is_finer = format == "qcow2" && options.contains("4k");
+            assert!(ours == theirs || (is_finer && ours < theirs), "{line}: {ours}, {theirs}");
+        }
+    }
+    image(&yard, ["measure", "--size", "16E", "-O", "qcow2"]).failed(2, &["16E"]);
+    // What cannot be made is not measured, and for the same reason.
+    for (size, options) in [
+        ("18446744073709551615", "size=1"),
+        ("1G", "cluster_size=5000"),
+        ("1G", "extended_l2=on,compat=0.10"),
+        ("1G", "extended_l2=on,cluster_size=4K"),
+        ("1G", "refcount_bits=64,compat=0.10"),
+        ("8E", "cluster_size=64K"),
+        ("1E", "cluster_size=512"),
+    ] {
+        let said = |arguments: &[&str]| {
+            let options = if options == "size=1" { "cluster_size=64K" } else { options };
+            let outcome = image(&yard, arguments.iter().copied().chain(["-o", options]));
+            assert_ne!(outcome.code, Some(0), "{outcome:?}");
+            (outcome.code, outcome.stderr)
+        };
+        let made = said(&["create", "-f", "qcow2", "no.qcow2", size]);
+        assert_eq!(said(&["measure", "--size", size, "-O", "qcow2"]), made);
+    }
+    let stream = ["-o", "subformat=streamOptimized,preallocation=full"];
+    let made = image(&yard, ["create", "-f", "vmdk", "no.vmdk", "1G"].iter().chain(&stream)).stderr;
+    assert_eq!(image(&yard, ["measure", "--size", "1G", "-O", "vmdk"].iter().chain(&stream)).stderr, made);
+}
+
+#[test]
+fn disks_that_differ_are_found_to() {
+    let yard = Yard::new();
+    mixed(&yard, "a.img");
+    fs::copy(yard.path("a.img"), yard.path("b.img")).unwrap();
+    let file = File::options().write(true).open(yard.path("b.img")).unwrap();
+    file.write_all_at(b"x", 12_345_678).unwrap();
+    let different = image(&yard, ["compare", "a.img", "b.img"]).failed(1, &[]);
+    assert_eq!(different.stdout, "Content mismatch at offset 12345678!\n");
+    assert!(different.stderr.is_empty());
+    qemu_img(&yard, "convert -O qcow2 a.img a.qcow2");
+    image(&yard, ["compare", "a.img", "a.qcow2"]).succeeded();
+    let strict = image(&yard, ["compare", "-s", "a.img", "a.qcow2"]).failed(1, &[]);
+    assert!(strict.stdout.starts_with("Strict mode"), "{strict:?}");
+    image(&yard, ["compare", "a.img", "absent.img"]).failed(2, &["absent.img"]);
+    image(&yard, ["resize", "-q", "a.qcow2", "+1M"]).succeeded();
+    let longer = image(&yard, ["compare", "a.img", "a.qcow2"]).succeeded();
+    assert!(longer.stdout.contains("size mismatch"), "{longer:?}");
+    image(&yard, ["compare", "-s", "a.img", "a.qcow2"]).failed(1, &[]);
+}
+
+#[test]
+fn disks_grow_and_shrink() {
+    let yard = Yard::new();
+    mixed(&yard, "disk.img");
+    image(&yard, ["convert", "disk.img", "disk.qcow2"]).succeeded();
+    for name in ["disk.img", "disk.qcow2"] {
+        image(&yard, ["resize", name, "+3G"]).succeeded();
+        image(&yard, ["resize", name, "10M"]).failed(1, &["--shrink"]);
+        image(&yard, ["resize", name, "--shrink", "-4G"]).failed(2, &["not possible"]);
+        image(&yard, ["resize", name, "--shrink", "10M"]).succeeded();
+        image(&yard, ["resize", name, "20M"]).succeeded();
+    }
+    qemu_img(&yard, "check -q disk.qcow2");
+    qemu_img(&yard, "compare -q disk.img disk.qcow2");
+    // What was cut off does not come back, not in the middle of a cluster either.
+    yard.random("full.img", MIB, 6);
+    image(&yard, ["convert", "full.img", "full.qcow2"]).succeeded();
+    for name in ["full.img", "full.qcow2"] {
+        image(&yard, ["resize", name, "--shrink", "100K"]).succeeded();
+        image(&yard, ["resize", name, "1M"]).succeeded();
+    }
+    qemu_img(&yard, "check -q full.qcow2");
+    qemu_img(&yard, "compare -q full.img full.qcow2");
+    // What is behind a longer backing file does not come up.
+    yard.random("base.img", 4 * MIB, 5);
+    image(&yard, ["create", "-q", "-b", "base.img", "-F", "raw", "top.qcow2", "1M"]).succeeded();
+    image(&yard, ["resize", "--allow-dir", ".", "top.qcow2", "8M"]).succeeded();
+    qemu_img(&yard, "check -q top.qcow2");
+    image(&yard, ["convert", "--allow-dir", ".", "top.qcow2", "top.img"]).succeeded();
+    let found = fs::read(yard.path("top.img")).unwrap();
+    assert!(found[..1 << 20] == random_bytes(1 << 20, 5)[..] && found[1 << 20..].iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn what_a_disk_grows_by_is_allocated_as_it_is_wanted() {
+    let yard = Yard::new();
+    mixed(&yard, "disk.img");
+    for (name, mode) in
+        [("a.qcow2", "metadata"), ("a.qcow2", "falloc"), ("a.qcow2", "full"), ("a.img", "falloc"), ("a.img", "full")]
+    {
+        image(&yard, ["convert", "-q", "disk.img", name]).succeeded();
+        image(&yard, ["resize", "--preallocation", mode, name, "+10M"]).succeeded();
+        // Of the disk, 10 to 14 MiB have storage.
+        let allocated = allocated_bytes(&yard.path(name));
+        assert_eq!(allocated >= 20 * MIB, mode != "metadata", "{name}, {mode}: {allocated}");
+        qemu_img(&yard, &format!("compare -q {name} -F raw disk.img"));
+        if name.ends_with("qcow2") {
+            qemu_img(&yard, &format!("check -q {name}"));
+            let map = image(&yard, ["map", "--json", "--start-offset", "45M", name]).succeeded().json();
+            assert_eq!(map[0]["present"], true, "{mode}: {map}");
+        }
+        image(&yard, ["resize", "--shrink", "--preallocation", mode, name, "1M"]).failed(2, &["larger"]);
+    }
+    image(&yard, ["resize", "--preallocation", "metadata", "a.img", "+1M"]).failed(2, &["raw"]);
+}
