@@ -119,6 +119,7 @@ impl AmendArgs {
         let format = self.format.or(named.map(|named| named.format)).unwrap_or(Format::Qcow2);
         option_table::list(
             &format!("Options of {} images that can be amended:", format.word()),
+            format,
             option_table::of_amended(format),
         )
     }
@@ -200,7 +201,7 @@ fn parse(options: &[String], format: Format) -> Result<Changes> {
         let refused = |problem: String| UsageError(format!("-o {option}: {problem}"));
         match key {
             _ if format == Format::Luks => {
-                if let Some(name) = key.strip_prefix("encrypt.") {
+                if let Some(name) = key.strip_prefix(option_table::ENCRYPTION) {
                     bail!(refused(format!("of a LUKS volume it is {name}")));
                 }
                 slots.set(key, value).map_err(refused)?;
@@ -221,7 +222,7 @@ fn parse(options: &[String], format: Format) -> Result<Changes> {
                     "this is fixed once an image is made: `blockyard image convert -o` makes another one".to_owned()
                 ))
             }
-            _ => match key.strip_prefix("encrypt.") {
+            _ => match key.strip_prefix(option_table::ENCRYPTION) {
                 Some(key) => slots.set(key, value).map_err(refused)?,
                 None => bail!(refused(
                     "the options are compat, refcount_bits, lazy_refcounts, data_file, data_file_raw, size, \
@@ -248,6 +249,8 @@ mod tests {
             said(&["compat=1.1,lazy_refcounts=on", "size=1G"], Format::Qcow2);
         let wanted = Qcow2Amendment { version: Some(3), has_lazy_refcounts: Some(true), ..Qcow2Amendment::default() };
         assert_eq!((amendment, size_bytes, slots), (wanted, Some(1 << 30), SaidOfSlots::default()));
+        let off = Qcow2Amendment { has_lazy_refcounts: Some(false), ..Qcow2Amendment::default() };
+        assert_eq!(said(&["nolazy_refcounts"], Format::Qcow2).amendment, off);
         let slots = said(&["encrypt.state=active,encrypt.keyslot=3,encrypt.iter-time=10"], Format::Qcow2).slots;
         let time = Some(Duration::from_millis(10));
         assert_eq!(slots, SaidOfSlots { is_active: Some(true), slot: Some(3), time, ..SaidOfSlots::default() });

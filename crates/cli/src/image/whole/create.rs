@@ -175,7 +175,7 @@ fn tell_all(args: &CreateArgs, creation: &Creation) -> Result<()> {
 pub fn list_options(name: Option<&str>, format: Option<Format>) -> Result<()> {
     let named = name.map(|name| named_image::parse(name, format)).transpose()?;
     let format = format.or(named.and_then(|named| named.format())).unwrap_or(Format::Raw);
-    option_table::list(&format!("Options of new {} images:", format.word()), option_table::of_new(format))
+    option_table::list(&format!("Options of new {} images:", format.word()), format, option_table::of_new(format))
 }
 
 fn tell(creation: &Creation) -> Result<()> {

@@ -142,7 +142,7 @@ impl ImageOptions {
     /// # Errors
     /// [`UsageError`] when it does not.
     pub fn check_encryption(&self, format: Format) -> Result<()> {
-        let before = if format == Format::Luks { "" } else { "encrypt." };
+        let before = if format == Format::Luks { "" } else { option_table::ENCRYPTION };
         let is_encrypted = self.is_encrypted || format == Format::Luks;
         match &self.says_how {
             Some(option) if !is_encrypted => {
@@ -256,13 +256,13 @@ impl ImageOptions {
             ("nocow", _) if switch(value)? => return Err(FILE_SYSTEM.to_owned()),
             ("extent_size_hint", _) if size::parse(value)? > 0 => return Err(FILE_SYSTEM.to_owned()),
             ("nocow" | "extent_size_hint", _) => {}
-            (name, Format::Qcow2) if name.starts_with("encrypt.") => {
-                self.set_luks(name.trim_start_matches("encrypt."), value)?;
+            (name, Format::Qcow2) if name.starts_with(option_table::ENCRYPTION) => {
+                self.set_luks(&name[option_table::ENCRYPTION.len()..], value)?;
             }
             _ if option_table::is_known(key) => return Err(format!("{} images have no {key}", format.word())),
             _ => {
-                let names = option_table::of_new(format).map(|option| option.name).collect::<Vec<_>>().join(", ");
-                return Err(format!("the options of {} images are {names}", format.word()));
+                let names: Vec<_> = option_table::of_new(format).map(|option| option.name(format)).collect();
+                return Err(format!("the options of {} images are {}", format.word(), names.join(", ")));
             }
         }
         Ok(())
@@ -285,13 +285,17 @@ const VDI: Format = Format::BlockMap(BlockMapFormat::Vdi);
 const VHD: Format = Format::BlockMap(BlockMapFormat::Vhd);
 const VHDX: Format = Format::BlockMap(BlockMapFormat::Vhdx);
 
-/// Each `key=value` of these texts: as a whole, and its parts. Of a switch, the key alone turns it on.
+/// Each `key=value` of these texts: as a whole, and its parts. Of a switch, the key alone turns it on, and with `no` in
+/// front of it off; so does that of all else that may be off.
 pub fn pairs(texts: &[String]) -> impl Iterator<Item = Result<(&str, &str, &str)>> {
     let options = texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty());
     options.map(|option| match option.split_once('=') {
         Some((key, value)) => Ok((option, key, value)),
         None if option_table::is_switch(option) => Ok((option, option, "on")),
-        None => bail!(UsageError(format!("-o {option}: an option is KEY=VALUE, such as cluster_size=64K"))),
+        None => match option.strip_prefix("no").filter(|key| option_table::can_be_off(key)) {
+            Some(key) => Ok((option, key, "off")),
+            None => bail!(UsageError(format!("-o {option}: an option is KEY=VALUE, such as cluster_size=64K"))),
+        },
     })
 }
 
@@ -356,6 +360,12 @@ mod tests {
         for switch in ["lazy_refcounts", "lazy_refcounts=yes", "lazy_refcounts=true", "lazy_refcounts=y"] {
             assert!(parse(switch, Format::Qcow2).unwrap().features.has_lazy_refcounts, "{switch}");
         }
+        for switch in ["nolazy_refcounts", "lazy_refcounts,nolazy_refcounts", "lazy_refcounts=no"] {
+            assert!(!parse(switch, Format::Qcow2).unwrap().features.has_lazy_refcounts, "{switch}");
+        }
+        assert_eq!(parse("nopreallocation", Format::Qcow2).unwrap().preallocation, Some(Preallocation::Off));
+        assert_eq!(parse("static,nostatic,nonocow", VDI).unwrap(), ImageOptions::default());
+        parse("nocompat6,nozeroed_grain", VMDK).unwrap();
         assert!(parse("force_size,subformat=fixed", VHD).unwrap().is_whole_mib);
         assert_eq!(parse("block_size=0,log_size=1M,block_state_zero=no", VHDX).unwrap().cluster_bytes, None);
         for format in Format::ALL {
@@ -420,6 +430,11 @@ mod tests {
             ("lazy_refcounts", Format::Raw),
             ("no_such=1", Format::Qcow2),
             ("cluster_size", Format::Qcow2),
+            ("nocluster_size", Format::Qcow2),
+            ("noforce_size", Format::Qcow2),
+            ("nolazy_refcounts=on", Format::Qcow2),
+            ("noencrypt.format", Format::Qcow2),
+            ("no", Format::Qcow2),
         ] {
             let error = parse(text, format).unwrap_err();
             assert!(error.is::<UsageError>() && error.to_string().contains(text), "{error}");

@@ -4,30 +4,31 @@ use anyhow::Result;
 use blockyard_block::BlockMapFormat;
 use blockyard_block::specification::Format;
 use blockyard_command_line::terminal::print;
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// An option of `-o`.
 pub struct ListedOption {
     formats: &'static [Format],
-    /// Its name.
-    pub name: &'static str,
+    name: &'static str,
+    /// It says how data are encrypted: of a qcow2 image its name begins with [`ENCRYPTION`].
+    is_of_encryption: bool,
     /// What it may be.
     values: &'static str,
     /// What it says.
     about: &'static str,
 }
 
+/// What the names of a qcow2 image's options begin with that a LUKS volume has, too.
+pub const ENCRYPTION: &str = "encrypt.";
+
 const QCOW2: &[Format] = &[Format::Qcow2];
-const LUKS: &[Format] = &[Format::Luks];
 const VMDK: Format = Format::BlockMap(BlockMapFormat::Vmdk);
 const VDI: Format = Format::BlockMap(BlockMapFormat::Vdi);
 const VHD: Format = Format::BlockMap(BlockMapFormat::Vhd);
 const VHDX: Format = Format::BlockMap(BlockMapFormat::Vhdx);
 
 const SWITCH: &str = "on|off";
-const CIPHERS: &str = "aes-128|aes-192|aes-256";
-const MODES: &str = "xts|cbc";
-const VECTORS: &str = "plain64|plain|essiv";
 
 const fn option(
     formats: &'static [Format],
@@ -35,11 +36,31 @@ const fn option(
     values: &'static str,
     about: &'static str,
 ) -> ListedOption {
-    ListedOption { formats, name, values, about }
+    ListedOption { formats, name, is_of_encryption: false, values, about }
+}
+
+/// Of qcow2 images and of LUKS volumes.
+const fn encryption(name: &'static str, values: &'static str, about: &'static str) -> ListedOption {
+    ListedOption { formats: &[Format::Qcow2, Format::Luks], name, is_of_encryption: true, values, about }
+}
+
+impl ListedOption {
+    /// Its name, of images in this format.
+    pub fn name(&self, format: Format) -> Cow<'static, str> {
+        match self.is_of_encryption && format == Format::Qcow2 {
+            true => Cow::Owned(format!("{ENCRYPTION}{}", self.name)),
+            false => Cow::Borrowed(self.name),
+        }
+    }
+
+    /// Whether that is its name, of images in some format.
+    fn is_called(&self, name: &str) -> bool {
+        self.formats.iter().any(|&format| self.name(format) == name)
+    }
 }
 
 /// Of new images.
-const NEW: [ListedOption; 38] = [
+const NEW: [ListedOption; 32] = [
     option(&Format::ALL, "size", "SIZE", "size of the disk"),
     option(
         &[Format::Qcow2, VMDK, VDI, VHD, VHDX],
@@ -60,18 +81,12 @@ const NEW: [ListedOption; 38] = [
     option(QCOW2, "lazy_refcounts", SWITCH, "whoever writes may be behind with refcounts"),
     option(QCOW2, "encryption", "off", "see encrypt.format"),
     option(QCOW2, "encrypt.format", "luks", "the data are encrypted: --key-file FILE"),
-    option(QCOW2, "encrypt.cipher-alg", CIPHERS, "cipher"),
-    option(QCOW2, "encrypt.cipher-mode", MODES, "mode of the cipher"),
-    option(QCOW2, "encrypt.ivgen-alg", VECTORS, "initial vectors"),
-    option(QCOW2, "encrypt.ivgen-hash-alg", "sha256", "hash of essiv"),
-    option(QCOW2, "encrypt.hash-alg", "HASH", "hash of passphrases"),
-    option(QCOW2, "encrypt.iter-time", "MILLISECONDS", "time that a passphrase takes"),
-    option(LUKS, "cipher-alg", CIPHERS, "cipher"),
-    option(LUKS, "cipher-mode", MODES, "mode of the cipher"),
-    option(LUKS, "ivgen-alg", VECTORS, "initial vectors"),
-    option(LUKS, "ivgen-hash-alg", "sha256", "hash of essiv"),
-    option(LUKS, "hash-alg", "HASH", "hash of passphrases"),
-    option(LUKS, "iter-time", "MILLISECONDS", "time that a passphrase takes"),
+    encryption("cipher-alg", "aes-128|aes-192|aes-256", "cipher"),
+    encryption("cipher-mode", "xts|cbc", "mode of the cipher"),
+    encryption("ivgen-alg", "plain64|plain|essiv", "initial vectors"),
+    encryption("ivgen-hash-alg", "sha256", "hash of essiv"),
+    encryption("hash-alg", "HASH", "hash of passphrases"),
+    encryption("iter-time", "MILLISECONDS", "time that a passphrase takes"),
     option(&[VMDK], "subformat", "monolithicSparse|streamOptimized", "to be written to, or compressed"),
     option(&[VMDK], "adapter_type", "ide|lsilogic|buslogic|legacyESX", "what the disk is attached to"),
     option(&[VMDK], "hwversion", "N", "version of the virtual hardware"),
@@ -86,19 +101,16 @@ const NEW: [ListedOption; 38] = [
 ];
 
 /// Of images that are there.
-const AMENDED: [ListedOption; 12] = [
+const AMENDED: [ListedOption; 9] = [
     option(QCOW2, "size", "SIZE", "size of the disk"),
     option(QCOW2, "compat", "0.10|1.1", "version 2, or 3"),
     option(QCOW2, "refcount_bits", "1|2|4|8|16|32|64", "bits of a refcount"),
     option(QCOW2, "lazy_refcounts", SWITCH, "whoever writes may be behind with refcounts"),
     option(QCOW2, "data_file", "NAME", "another name of the file that has the data"),
     option(QCOW2, "data_file_raw", "off", "it may be no raw image of the disk any more"),
-    option(QCOW2, "encrypt.state", "active|inactive", "a passphrase is added, or taken away"),
-    option(QCOW2, "encrypt.keyslot", "N", "the key slot"),
-    option(QCOW2, "encrypt.iter-time", "MILLISECONDS", "time that the passphrase takes"),
-    option(LUKS, "state", "active|inactive", "a passphrase is added, or taken away"),
-    option(LUKS, "keyslot", "N", "the key slot"),
-    option(LUKS, "iter-time", "MILLISECONDS", "time that the passphrase takes"),
+    encryption("state", "active|inactive", "a passphrase is added, or taken away"),
+    encryption("keyslot", "N", "the key slot"),
+    encryption("iter-time", "MILLISECONDS", "time that the passphrase takes"),
 ];
 
 /// Of every new image, as far as they say what is so anyway.
@@ -116,7 +128,7 @@ pub fn of_amended(format: Format) -> impl Iterator<Item = &'static ListedOption>
 
 /// Whether new images in some format have it.
 pub fn is_known(name: &str) -> bool {
-    NEW.iter().any(|option| option.name == name)
+    NEW.iter().any(|option| option.is_called(name))
 }
 
 /// Whether it is on or off: its name alone turns it on.
@@ -125,20 +137,27 @@ pub fn is_switch(name: &str) -> bool {
     NEW.iter().any(is_switch) || OF_FILE_SYSTEMS.contains(&name)
 }
 
+/// Whether it can be off, by its name with `no` in front of it, too.
+pub fn can_be_off(name: &str) -> bool {
+    let can_be_off =
+        |option: &ListedOption| option.name == name && option.values.split('|').any(|value| value == "off");
+    NEW.iter().any(can_be_off) || OF_FILE_SYSTEMS.contains(&name)
+}
+
 /// Whether somebody asks which there are.
 pub fn is_asked_for(texts: &[String]) -> bool {
     texts.iter().flat_map(|text| text.split(',')).any(|option| ["help", "?"].contains(&option))
 }
 
-/// Says which there are.
+/// Says which there are of an image in this format.
 ///
 /// # Errors
 /// When nobody listens.
-pub fn list(title: &str, options: impl Iterator<Item = &'static ListedOption>) -> Result<()> {
+pub fn list(title: &str, format: Format, options: impl Iterator<Item = &'static ListedOption>) -> Result<()> {
     let mut text = title.to_owned();
-    for ListedOption { name, values, about, .. } in options {
-        let said = format!("{name}={values}");
-        let _ = write!(text, "\n  {said:<50} {about}");
+    for option in options {
+        let said = format!("{}={}", option.name(format), option.values);
+        let _ = write!(text, "\n  {said:<50} {}", option.about);
     }
     print(&text)
 }
