@@ -219,7 +219,9 @@ pub use private_directory::{
 };
 pub use read::{DiskReader, read_bytes, reads_as_zeros};
 pub use remedy::Remedy;
-pub use replacement::{ReplacementError, ReplacementFile, refuse_missing_device, refuse_strangers};
+pub use replacement::{
+    FileHints, ReplacementError, ReplacementFile, UnknownHint, refuse_missing_device, refuse_strangers,
+};
 pub use request::{Completion, Operation, Request, RequestError};
 pub use root_directory::RootDirectory;
 pub use same_file::same_file;

@@ -1,6 +1,7 @@
 //! Output files that are written beside their name and take its place when they are complete.
 
 mod error;
+mod hints;
 mod new_file;
 mod new_place;
 #[cfg(test)]
@@ -9,6 +10,7 @@ mod tests;
 use crate::users::{group_has_number, has_number};
 use crate::{FileIdentity, OpenedFile, size};
 pub use error::ReplacementError;
+pub use hints::{FileHints, UnknownHint};
 pub(crate) use new_file::NewFile;
 use new_place::{NewPlace, OldFile};
 pub use new_place::{refuse_missing_device, refuse_strangers};

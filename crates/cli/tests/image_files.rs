@@ -24,6 +24,8 @@ mod data_files;
 mod dirty;
 #[path = "image_files/encryption.rs"]
 mod encryption;
+#[path = "image_files/file_hints.rs"]
+mod file_hints;
 #[path = "image_files/info.rs"]
 mod info;
 #[path = "image_files/kills.rs"]

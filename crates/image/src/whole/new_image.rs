@@ -6,8 +6,9 @@ use crate::error::{Context, Error, Result};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
     AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, ChainKeys, Disk, Engine, FileDisk,
-    FileOptions, KeyFile, LocalName, LuksDisk, NewLuks, OpenedFile, Preallocation, Qcow2Backing, Qcow2CreateOptions,
-    Qcow2DataFile, Qcow2Disk, Qcow2Features, ReplacementFile, VmdkCreateOptions, VmdkStreamWriter, directory_of, shown,
+    FileHints, FileOptions, KeyFile, LocalName, LuksDisk, NewLuks, OpenedFile, Preallocation, Qcow2Backing,
+    Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, ReplacementFile, UnknownHint, VmdkCreateOptions,
+    VmdkStreamWriter, directory_of, shown,
 };
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -55,6 +56,8 @@ pub struct NewImage {
     pub data_file: Option<Qcow2DataFile>,
     /// How its data are encrypted, if they are.
     pub encryption: Option<NewLuks>,
+    /// What the file system is told of its files.
+    pub hints: FileHints,
 }
 
 impl NewImage {
@@ -74,6 +77,7 @@ impl NewImage {
             backing_key: None,
             data_file: None,
             encryption: None,
+            hints: FileHints::default(),
         }
     }
 
@@ -108,11 +112,7 @@ impl NewImage {
     /// # Errors
     /// When the file cannot be made, or is too small for the disk; when `watch` ends it.
     pub fn make(&self, watch: &dyn Watch) -> Result<ReplacementFile> {
-        let file = ReplacementFile::create_like(&self.path, self.permissions)?;
-        let file = match self.data_file_path() {
-            Some(path) => file.with_companion(&path)?,
-            None => file,
-        };
+        let file = self.new_file(watch)?;
         match self.format {
             Format::Raw => self.make_raw(&file, watch)?,
             Format::Qcow2 => {
@@ -152,6 +152,25 @@ impl NewImage {
                 self.format.word()
             ))),
         }
+    }
+
+    /// Its file, empty, with the one that has its data, if they are in one of their own. What the file system does not
+    /// know is said.
+    pub(super) fn new_file(&self, watch: &dyn Watch) -> Result<ReplacementFile> {
+        let file = ReplacementFile::create_like(&self.path, self.permissions)?;
+        let file = match self.data_file_path() {
+            Some(path) => file.with_companion(&path)?,
+            None => file,
+        };
+        for unknown in file.give_hints(&self.hints)? {
+            let (option, whose) = match unknown {
+                UnknownHint::NoCow => ("nocow", "that of a file system that copies on write, as Btrfs does"),
+                UnknownHint::ExtentBytes => ("extent_size_hint", "XFS's"),
+            };
+            let path = shown(&self.path);
+            watch.note(&format!("{path}: its file system does not know {option}, which is {whose}: it is left out"));
+        }
+        Ok(file)
     }
 
     /// Where the data of a qcow2 image are to be, if not in it.
@@ -224,8 +243,8 @@ impl NewImage {
     ///
     /// # Errors
     /// When the file cannot be made.
-    pub(super) fn make_growing(&self) -> Result<(ReplacementFile, Arc<dyn Disk>)> {
-        let file = ReplacementFile::create_like(&self.path, self.permissions)?;
+    pub(super) fn make_growing(&self, watch: &dyn Watch) -> Result<(ReplacementFile, Arc<dyn Disk>)> {
+        let file = self.new_file(watch)?;
         let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
         Ok((file, Arc::new(FileDisk::growing(handle, &OPTIONS)?)))
     }

@@ -359,7 +359,7 @@ impl ConvertArgs {
                 "-c needs refcount_bits=16 or more: compressed clusters share those of the file".to_owned()
             ));
         }
-        let ImageOptions { cluster_bytes, is_fixed, vmdk, features, .. } = options;
+        let ImageOptions { cluster_bytes, is_fixed, vmdk, features, hints, .. } = options;
         let image = NewImage {
             permissions,
             cluster_bytes,
@@ -371,6 +371,7 @@ impl ConvertArgs {
             backing_key: self.backing_key_file.as_ref().map(KeyFile::new),
             data_file,
             encryption,
+            hints,
             ..NewImage::new(path, format, 0)
         };
         Ok((image, options))

@@ -140,6 +140,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         backing_key: args.backing_key_file.as_ref().map(KeyFile::new),
         data_file: options.data_file()?,
         encryption,
+        hints: options.hints,
         ..NewImage::new(path, format, size_bytes)
     };
     let creation = Creation { image, table, partitions, file_system };

@@ -4,8 +4,8 @@ use super::option_table;
 use anyhow::{Result, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    BlockMapFormat, KeyFile, LuksOptions, NewLuks, Preallocation, Qcow2Backing, Qcow2DataFile, Qcow2Features,
-    VmdkAdapter, VmdkCreateOptions, size,
+    BlockMapFormat, FileHints, KeyFile, LuksOptions, NewLuks, Preallocation, Qcow2Backing, Qcow2DataFile,
+    Qcow2Features, VmdkAdapter, VmdkCreateOptions, size,
 };
 use blockyard_command_line::image::secrets;
 use blockyard_command_line::usage_error::UsageError;
@@ -45,6 +45,8 @@ pub struct ImageOptions {
     pub is_encrypted: bool,
     /// The file of its passphrase, where that was declared as QEMU's object.
     secret: Option<KeyFile>,
+    /// What the file system is told of its files.
+    pub hints: FileHints,
 }
 
 impl ImageOptions {
@@ -253,9 +255,11 @@ impl ImageOptions {
             },
             // Nobody sees which: a block without a place is zeros.
             ("block_state_zero", VHDX) => _ = switch(value)?,
-            ("nocow", _) if switch(value)? => return Err(FILE_SYSTEM.to_owned()),
-            ("extent_size_hint", _) if size::parse(value)? > 0 => return Err(FILE_SYSTEM.to_owned()),
-            ("nocow" | "extent_size_hint", _) => {}
+            ("nocow", _) => self.hints.no_cow = switch(value)?,
+            ("extent_size_hint", _) => {
+                let bytes = u32::try_from(size::parse(value)?).map_err(|_| "it is less than 4 GiB")?;
+                self.hints.extent_bytes = (bytes > 0).then_some(bytes);
+            }
             (name, Format::Qcow2) if name.starts_with(option_table::ENCRYPTION) => {
                 self.set_luks(&name[option_table::ENCRYPTION.len()..], value)?;
             }
@@ -271,9 +275,6 @@ impl ImageOptions {
 
 /// VMDKs that are no one file.
 const SEVERAL_FILES: [&str; 3] = ["monolithicFlat", "twoGbMaxExtentSparse", "twoGbMaxExtentFlat"];
-
-/// Why it is not said of an image.
-const FILE_SYSTEM: &str = "it is the file system's to know: chattr +C or xfs_io on the directory says so";
 
 const COMPAT6: &str = "compat6 is hwversion=6: leave the one or the other out";
 
@@ -371,6 +372,8 @@ mod tests {
         for format in Format::ALL {
             parse("nocow=off,extent_size_hint=0,preallocation=off", format).unwrap();
         }
+        let hints = FileHints { no_cow: true, extent_bytes: Some(1 << 20) };
+        assert_eq!(parse("nocow,extent_size_hint=1M", Format::Raw).unwrap().hints, hints);
         assert_eq!(parse("preallocation=falloc", Format::Raw).unwrap().preallocation, Some(Preallocation::Falloc));
     }
 
@@ -416,8 +419,8 @@ mod tests {
             ("backing_file=a.vmdk", VMDK),
             ("log_size=2M", VHDX),
             ("log_size=1M", VHD),
-            ("nocow", Format::Raw),
-            ("extent_size_hint=1M", Format::Qcow2),
+            ("nocow=1", Format::Raw),
+            ("extent_size_hint=4G", Format::Qcow2),
             ("adapter_type=scsi", VMDK),
             ("hwversion=-1", VMDK),
             ("hwversion=4", VDI),

@@ -60,7 +60,7 @@ impl ListedOption {
 }
 
 /// Of new images.
-const NEW: [ListedOption; 32] = [
+const NEW: [ListedOption; 34] = [
     option(&Format::ALL, "size", "SIZE", "size of the disk"),
     option(
         &[Format::Qcow2, VMDK, VDI, VHD, VHDX],
@@ -98,6 +98,8 @@ const NEW: [ListedOption; 32] = [
     option(&[VHDX], "block_size", "SIZE", "unit of allocation, 1M to 256M; 0: as the size wants it"),
     option(&[VHDX], "log_size", "1M", "the log, which is empty"),
     option(&[VHDX], "block_state_zero", SWITCH, "how zeros are said, which nobody sees"),
+    option(&Format::ALL, "nocow", SWITCH, "what is written again is written in its place (Btrfs)"),
+    option(&Format::ALL, "extent_size_hint", "SIZE", "the file gets storage in pieces of this size (XFS)"),
 ];
 
 /// Of images that are there.
@@ -112,9 +114,6 @@ const AMENDED: [ListedOption; 9] = [
     encryption("keyslot", "N", "the key slot"),
     encryption("iter-time", "MILLISECONDS", "time that the passphrase takes"),
 ];
-
-/// Of every new image, as far as they say what is so anyway.
-const OF_FILE_SYSTEMS: [&str; 1] = ["nocow"];
 
 /// Those of a new image in this format.
 pub fn of_new(format: Format) -> impl Iterator<Item = &'static ListedOption> {
@@ -134,14 +133,14 @@ pub fn is_known(name: &str) -> bool {
 /// Whether it is on or off: its name alone turns it on.
 pub fn is_switch(name: &str) -> bool {
     let is_switch = |option: &ListedOption| option.name == name && ["off", SWITCH].contains(&option.values);
-    NEW.iter().any(is_switch) || OF_FILE_SYSTEMS.contains(&name)
+    NEW.iter().any(is_switch)
 }
 
 /// Whether it can be off, by its name with `no` in front of it, too.
 pub fn can_be_off(name: &str) -> bool {
     let can_be_off =
         |option: &ListedOption| option.name == name && option.values.split('|').any(|value| value == "off");
-    NEW.iter().any(can_be_off) || OF_FILE_SYSTEMS.contains(&name)
+    NEW.iter().any(can_be_off)
 }
 
 /// Whether somebody asks which there are.

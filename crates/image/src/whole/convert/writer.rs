@@ -61,7 +61,7 @@ impl Writer {
         let is_in_one_go = image.preallocation == Preallocation::Off && image.data_file.is_none();
         let is_in_one_go = is_in_one_go && (behind.is_none() || image.features.can_hide_clusters());
         if image.format == Format::Qcow2 && is_in_one_go {
-            let file = ReplacementFile::create_like(&image.path, image.permissions)?;
+            let file = image.new_file(watch)?;
             let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
             let writer = Qcow2Writer::new(handle, &image.qcow2_options())?;
             return Ok((file, Self::Qcow2 { writer: Box::new(writer), behind }));
@@ -72,17 +72,17 @@ impl Writer {
             return Ok((file, Self::Overlay { disk, behind }));
         }
         if image.is_vmdk_stream() {
-            let file = ReplacementFile::create_like(&image.path, image.permissions)?;
+            let file = image.new_file(watch)?;
             let writer = image.vmdk_stream_writer(&file)?;
             return Ok((file, Self::VmdkStream(Box::new(writer))));
         }
         if let Format::BlockMap(format) = image.format {
-            let file = ReplacementFile::create_like(&image.path, image.permissions)?;
+            let file = image.new_file(watch)?;
             let writer = image.block_map_writer(&file, format)?;
             return Ok((file, Self::BlockMap(Box::new(writer))));
         }
         if source.is_endless() {
-            let (file, disk) = image.make_growing()?;
+            let (file, disk) = image.make_growing(watch)?;
             return Ok((file, Self::Disk { disk, unmap: false, is_zero: true }));
         }
         let file = image.make(watch)?;
