@@ -68,6 +68,35 @@ fn an_encrypted_image_is_made_changed_and_committed() {
     run("info v.luks,format=luks,key-file=key");
 }
 
+/// The volume's map, with places in its file: with a key that opens it, and with none.
+#[test]
+fn a_volume_is_mapped() {
+    let yard = Yard::new();
+    key(&yard, "key", 0o600);
+    fs::write(yard.path("wrong"), "word").unwrap();
+    fs::set_permissions(yard.path("wrong"), Permissions::from_mode(0o600)).unwrap();
+    let run = |line: &str| image(&yard, line.split(' '));
+    run("create -q -f luks v.luks 4M -o iter-time=10 --key-file key").succeeded();
+    let secret = "--object secret,id=s,file=key --image-opts driver=luks,key-secret=s,file.filename=v.luks";
+    let theirs = qemu_img(&yard, &format!("map --output=json {secret}")).json();
+    let info = run("info --json -f luks v.luks").succeeded().json();
+    let start = info["format-specific"]["data"]["payload-offset"].as_u64().unwrap();
+    for name in ["v.luks", "v.luks,key-file=key"] {
+        let mut ours = run(&format!("map --json -f luks {name}")).succeeded().json();
+        assert_eq!(ours[0]["offset"].take(), start, "{name}");
+        ours[0].as_object_mut().unwrap().retain(|key, _| key != "offset" && key != "compressed");
+        assert_eq!(ours, theirs, "{name}");
+        let part = run(&format!("map -f luks {name} --start-offset 1M --max-length 1M")).succeeded().stdout;
+        let line: Vec<_> = part.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(line, ["0x100000", "0x100000", &format!("{:#x}", start + MIB), "v.luks"], "{name}");
+    }
+    run("map -f luks v.luks,key-file=wrong").failed(1, &["v.luks"]);
+    fs::File::options().write(true).open(yard.path("v.luks")).unwrap().set_len(start + MIB + 5).unwrap();
+    let cut = run("map --json -f luks v.luks");
+    assert!(cut.stderr.contains("ends within a sector"), "{}", cut.stderr);
+    assert_eq!(cut.succeeded().json()[0]["length"], MIB);
+}
+
 #[test]
 fn keys_are_asked_for_and_refused() {
     let yard = Yard::new();

@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use blockyard_block::{
-    AllowedDirectories, BlockMapDisk, BlockMapFormat, ChainKeys, Disk, ExtentKind, FileOptions, OpenedFile, Ova,
-    Qcow2Disk, Qcow2Mapping, Qcow2MappingKind,
+    AllowedDirectories, BlockMapDisk, BlockMapFormat, ChainKeys, Disk, ExtentKind, FileOptions, KeyFile, LuksDisk,
+    OpenedFile, Ova, Qcow2Disk, Qcow2Mapping, Qcow2MappingKind,
 };
 use std::io;
 use std::num::NonZeroU32;
@@ -21,6 +21,8 @@ pub struct Map {
 enum MappedDisk {
     Qcow2(Qcow2Disk),
     BlockMap(BlockMapDisk),
+    /// That of a volume, all of which lies here in its file.
+    Luks(Range<u64>),
     Other(Arc<dyn Disk>),
 }
 
@@ -91,6 +93,17 @@ impl Map {
         Ok(Self { disk: MappedDisk::BlockMap(disk), files, notes })
     }
 
+    /// Of a LUKS volume, which a key has to open if one is given; `lock`: against who writes to it. All of it is data:
+    /// what was never written is noise.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn of_luks(image: &OpenedFile, lock: bool, key: Option<&KeyFile>) -> Result<Self> {
+        let options = FileOptions { read_only: true, lock, ..FileOptions::default() };
+        let (place, notes) = LuksDisk::place_to_map(image, key, &options)?;
+        Ok(Self { disk: MappedDisk::Luks(place), files: vec![image.path().display().to_string()], notes })
+    }
+
     /// Of a disk that is one file, byte by byte, or in none.
     pub fn of_disk(disk: Arc<dyn Disk>, name: String) -> Self {
         Self { disk: MappedDisk::Other(disk), files: vec![name], notes: Vec::new() }
@@ -137,6 +150,7 @@ impl Map {
         match &self.disk {
             MappedDisk::Qcow2(disk) => disk.geometry().capacity_bytes,
             MappedDisk::BlockMap(disk) => disk.geometry().capacity_bytes,
+            MappedDisk::Luks(place) => place.end - place.start,
             MappedDisk::Other(disk) => disk.geometry().capacity_bytes,
         }
     }
@@ -146,6 +160,10 @@ impl Map {
         let (mapping, is_image) = match &self.disk {
             MappedDisk::Qcow2(disk) => (disk.map(range)?, true),
             MappedDisk::BlockMap(disk) => (disk.map(range)?, true),
+            MappedDisk::Luks(place) => {
+                let kind = Qcow2MappingKind::Data { offset_bytes: place.start + range.start };
+                ((Qcow2Mapping { length_bytes: range.end - range.start, depth: 0, kind }, None), true)
+            }
             MappedDisk::Other(disk) => ((plain(&**disk, range)?, None), false),
         };
         let (mapping, file) = mapping;

@@ -69,11 +69,7 @@ impl LuksDisk {
         let read_only = disk.geometry().read_only;
         let aligned = AlignedDisk::where_needed(disk, &AlignOptions::default()).map_err(failed)?;
         let data = PartitionDisk::new(aligned, place, read_only).map_err(|error| failed(io::Error::other(error)))?;
-        let note = (!length_bytes.is_multiple_of(SECTOR_BYTES as u64)).then(|| {
-            let sort = "it ends within a sector, which cannot be decrypted: its disk ends in front of that";
-            format!("{}: {sort}", shown(path))
-        });
-        let notes = note.into_iter().collect();
+        let notes = notes(path, length_bytes);
         Ok(Self { below: EncryptedDisk::new(Arc::new(data), Arc::new(cipher)), notes })
     }
 
@@ -113,6 +109,27 @@ impl LuksDisk {
             .map_err(|problem| ImageError::Unusable { path: image.path().to_owned(), problem })
     }
 
+    /// The same of a volume that is locked as the options say, and what is worth saying of it, each in a sentence. It
+    /// takes no key; but one that is given has to open it.
+    ///
+    /// # Errors
+    /// When it is no volume, is cut off, somebody writes to it, or the passphrase is not one of its own.
+    pub fn place_to_map(
+        image: &OpenedFile,
+        key: Option<&KeyFile>,
+        options: &FileOptions,
+    ) -> Result<(Range<u64>, Vec<String>), ImageError> {
+        let failed = |source| failed(image.path(), source);
+        FileDisk::lock(image.file(), image.path(), options)?;
+        let place = Self::place_in(image)?;
+        if key.is_some() {
+            let options = FileOptions { lock: false, ..*options };
+            Self::open_in(image.file().try_clone().map_err(failed)?, image.path(), key, &options)?;
+        }
+        let length_bytes = io::Seek::seek(&mut image.file(), io::SeekFrom::End(0)).map_err(failed)?;
+        Ok((place, notes(image.path(), length_bytes)))
+    }
+
     /// Makes the empty `file` a volume whose disk has `size_bytes`, a multiple of 512. Its contents are noise until it
     /// is written to.
     ///
@@ -127,6 +144,15 @@ impl LuksDisk {
             length.ok_or_else(|| ImageError::Invalid(format!("a disk of {size_bytes} bytes is not possible")))?;
         file.write_all_at(&volume.head, 0).and_then(|()| file.set_len(length)).map_err(failed)
     }
+}
+
+/// What is worth saying of a volume in a file of so many bytes.
+fn notes(path: &Path, length_bytes: u64) -> Vec<String> {
+    let note = (!length_bytes.is_multiple_of(SECTOR_BYTES as u64)).then(|| {
+        let sort = "it ends within a sector, which cannot be decrypted: its disk ends in front of that";
+        format!("{}: {sort}", shown(path))
+    });
+    note.into_iter().collect()
 }
 
 /// Where the data of a volume lie that has so many bytes. The error goes on after its name.

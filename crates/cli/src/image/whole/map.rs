@@ -55,6 +55,7 @@ pub fn run(args: &MapArgs) -> Result<()> {
         (Some(file), Some(Format::BlockMap(format))) => {
             Map::of_block_map(file, named.is_locked(), format, &args.allow_dir)?
         }
+        (Some(file), Some(Format::Luks)) => Map::of_luks(file, named.is_locked(), named.key_file())?,
         (Some(file), Some(Format::Ova)) => Map::of_ova(file, named.disk_number())?,
         (file, _) => {
             let name = named.path().map_or_else(|| named.to_string(), |path| path.display().to_string());
