@@ -104,6 +104,10 @@ const TARGETS: &[Target] = &[
         "blockyard-block",
         "formats::block_map::tests::fuzz::fuzz_a_spoiled_space_efficient_vmdk_neither_panics_nor_hangs",
     ),
+    in_library(
+        "blockyard-block",
+        "formats::block_map::vhdx::unfinished::tests::fuzz_a_spoiled_entry_is_judged_and_never_whole_when_it_is_not",
+    ),
     in_library("blockyard-block", "formats::compression::tests::fuzz_a_spoiled_file_neither_panics_nor_hangs"),
     in_library("blockyard-block", "formats::ova::tests::fuzz_any_archive_is_disks_or_a_sentence"),
     in_library("blockyard-block", "formats::vmdk::tests::fuzz_a_descriptor_is_understood_or_refused_but_never_half"),

@@ -19,6 +19,12 @@ pub(super) fn corpora() -> Vec<Corpus> {
         block_maps("fuzz_a_spoiled_vdi_neither_panics_nor_hangs", vdis()),
         block_maps("fuzz_a_spoiled_vhd_neither_panics_nor_hangs", vhds()),
         block_maps("fuzz_a_spoiled_vhdx_neither_panics_nor_hangs", vhdxs()),
+        Corpus {
+            source: "crates/block/src/formats/block_map/vhdx/unfinished.rs",
+            function: "fuzz_a_spoiled_entry_is_judged_and_never_whole_when_it_is_not",
+            modules: "formats__block_map__vhdx__unfinished__tests",
+            seeds: log_entries(),
+        },
         block_maps("fuzz_a_spoiled_qed_neither_panics_nor_hangs", qeds()),
         block_maps("fuzz_a_spoiled_parallels_neither_panics_nor_hangs", parallels()),
         block_maps("fuzz_a_spoiled_vmdk_neither_panics_nor_hangs", vmdks()),
@@ -139,6 +145,26 @@ fn vhdxs() -> Vec<(&'static str, Seed)> {
         ("a_block_on_the_headers", table_entry(1, 6)),
         ("a_block_behind_the_end", table_entry(1, 1 << 50 | 6)),
         ("a_state_that_means_nothing", table_entry(1, 4)),
+    ]
+}
+
+/// Which earlier log lies below, units of 512 bytes that were not written, and bytes that are others.
+fn log_entries() -> Vec<(&'static str, Seed)> {
+    let entry = |earlier: u8, not_written: &[u8], damaged: &[(u16, u8)]| {
+        let units = not_written.iter().fold(Seed::default().u8(earlier).length(not_written.len()), |s, &n| s.u8(n));
+        damaged.iter().fold(units.length(damaged.len()), |seed, &(at, value)| seed.u16(at).u8(value)).bool(false)
+    };
+    let last_sector: Vec<u8> = (16..24).collect();
+    vec![
+        ("good", entry(0, &[], &[])),
+        ("no_last_sector", entry(0, &last_sector, &[])),
+        ("no_last_sector_over_another_log", entry(1, &last_sector, &[])),
+        ("no_last_unit_of_zeros", entry(0, &[23], &[])),
+        ("no_descriptors", entry(0, &[0], &[])),
+        ("descriptors_of_another_log", entry(2, &[8, 9, 10, 11, 12, 13, 14, 15], &[])),
+        ("a_damaged_number", entry(0, &[], &[(24, 7)])),
+        ("a_damaged_signature", entry(0, &[], &[(0, 0)])),
+        ("a_damaged_length", entry(0, &last_sector, &[(9, 0xff)])),
     ]
 }
 

@@ -13,6 +13,7 @@ mod metadata;
 pub(super) mod new;
 mod parent;
 mod replay;
+mod unfinished;
 
 use super::BlockMapInfo;
 use super::ImageError;

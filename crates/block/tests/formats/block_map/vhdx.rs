@@ -469,13 +469,13 @@ fn a_log_without_a_whole_sequence_is_refused() {
     let mut spoiled = entry.bytes();
     spoiled[4096 + 500] ^= 1;
     let another = LogEntry { log_id: [4; 16], ..entry.clone() }.bytes();
-    let cut = entry.bytes()[..4096].to_vec();
+    let cut = [&entry.bytes()[..4096], &[0; 4096], &next(6)].concat();
     let elsewhere = LogEntry { tail: 8192, ..entry.clone() }.bytes();
     for (what, log) in [
         ("one that is spoiled", spoiled.clone()),
         ("the first is spoiled", [spoiled, next(6), next(7)].concat()),
         ("the first is another log's", [another, next(6), next(7)].concat()),
-        ("one that is cut off", cut),
+        ("the first is cut off", cut),
         ("one whose tail is none", elsewhere),
     ] {
         let bytes = without_table(&VhdxImage { log, ..image.clone() });
@@ -485,6 +485,77 @@ fn a_log_without_a_whole_sequence_is_refused() {
         let said = BlockMapDisk::replay_log(&to_change(&file), VHDX).unwrap_err().to_string();
         assert!(said.contains("its log has entries, and no whole sequence"), "{what}: {said}");
         assert!(fs::read(&file).unwrap() == bytes, "{what}: it was written to");
+    }
+}
+
+/// Nothing was done of what was not stable.
+#[test]
+fn a_log_whose_first_entry_was_not_written_to_its_end_is_none() {
+    let (_directory, path) = directory();
+    let file = path.join("image");
+    let (image, wanted, entry) = unclosed();
+    let whole = entry.bytes();
+    let changes = vec![Change::Page { offset: TABLE_OFFSET as u64, bytes: vec![0; 4096] }];
+    let earlier = LogEntry { sequence: 4, log_id: [4; 16], changes, ..entry.clone() }.bytes();
+    let replay = || BlockMapDisk::replay_log(&to_change(&file), VHDX).unwrap();
+    for before in [vec![0; whole.len()], earlier] {
+        for end in [100, 512, 4096, 4104, 5000, whole.len() - 4] {
+            // Over another log, only whole sectors are known.
+            if before[0] != 0 && end % 4096 != 0 {
+                continue;
+            }
+            let log = [&whole[..end], &before[end..]].concat();
+            let bytes = without_table(&VhdxImage { log, ..image.clone() });
+            fs::write(&file, &bytes).unwrap();
+            let disk = open(&file, VHDX);
+            // As its end is zeros but for the number, all of the entry is known.
+            let is_known = end > 4104;
+            let note = if is_known { "what its log holds is read" } else { "was not written to its end" };
+            assert!(disk.notes()[0].contains(note), "{:?}", disk.notes());
+            holds(disk, if is_known { &wanted } else { &[0; 4 * BLOCK] });
+            assert!(fs::read(&file).unwrap() == bytes, "{end}: it was written to");
+            assert!(replay() && !replay(), "{end}");
+            let disk = open(&file, VHDX);
+            assert!(disk.notes().is_empty(), "{end}");
+            holds(disk, if is_known { &wanted } else { &[0; 4 * BLOCK] });
+            qemu_img(&["check", "-q", "-f", "vhdx", text(&file)]);
+        }
+    }
+    // What the file was before it, it is not.
+    let log = LogEntry { flushed_bytes: u64::MAX, ..entry }.bytes()[..4096].to_vec();
+    fs::write(&file, without_table(&VhdxImage { log, ..image })).unwrap();
+    let said = try_open(&file, VHDX, &read_only()).unwrap_err();
+    assert!(said.contains("is cut short: its log says that it had"), "{said}");
+}
+
+/// QEMU meets an error in the middle of an entry: the first one there is, and one over an earlier log.
+#[test]
+fn an_entry_that_qemu_did_not_write_to_its_end_is_none() {
+    let (_directory, path) = directory();
+    let (file, rules) = (path.join("image"), path.join("rules"));
+    for has_written in [false, true] {
+        qemu_img(&["create", "-q", "-f", "vhdx", "-o", "block_size=1M", text(&file), "4M"]);
+        let mut wanted = vec![0; 4 * BLOCK];
+        if has_written {
+            crate::rig::qemu_io(text(&file), "vhdx", &["write -P 1 0 1M", "write -P 2 1M 1M"]);
+            wanted[..BLOCK].fill(1);
+            wanted[BLOCK..2 * BLOCK].fill(2);
+        }
+        // The second sector of 4 KiB of the log, which lies at 1 MiB.
+        let rule = ["[inject-error]", r#"event = "none""#, r#"iotype = "write""#, r#"sector = "2056""#, ""].join("\n");
+        fs::write(&rules, rule).unwrap();
+        let file_below = format!(r#"{{"driver":"file","filename":"{}"}}"#, text(&file));
+        let name = format!(
+            r#"json:{{"driver":"vhdx","file":{{"driver":"blkdebug","config":"{}","image":{file_below}}}}}"#,
+            text(&rules)
+        );
+        run_accepting("qemu-io", &["-c", "write -P 3 2M 64k", &name], &[1]);
+        let disk = open(&file, VHDX);
+        assert!(disk.notes()[0].contains("was not written to its end"), "{:?}", disk.notes());
+        holds(disk, &wanted);
+        let raw = path.join("raw");
+        qemu_img(&["convert", "-f", "vhdx", "-O", "raw", text(&file), text(&raw)]);
+        assert!(fs::read(raw).unwrap() == wanted);
     }
 }
 

@@ -4,7 +4,7 @@
 mod vhd_image;
 
 #[path = "../../../../tests/formats/block_map/vhdx_image.rs"]
-pub(super) mod vhdx_image;
+pub(in crate::formats::block_map) mod vhdx_image;
 
 #[path = "../../../../tests/formats/block_map/vmdk_image.rs"]
 pub(in crate::formats) mod vmdk_image;

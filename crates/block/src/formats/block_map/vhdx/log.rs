@@ -1,12 +1,14 @@
 //! The log: changes to tables that were made stable before they were made. Section 2.3.
 //!
 //! Whoever closes an image leaves no log that counts. Else what the log holds is read in the place of what lies in the
-//! file ([`Logged`]); the file stays as it is. A log whose entries make no whole sequence is damage, by section 2.3.3.
+//! file ([`Logged`]); the file stays as it is. A log whose entries make no whole sequence is damage, by section 2.3.3,
+//! unless it is sure that nothing of it was done ([`unfinished`](super::unfinished)).
 
 use super::super::fields::{Fields, lies_within};
 use super::super::image_file::ImageFile;
 use super::super::logged::{Logged, PAGE_BYTES};
 use super::header::{Header, has_right_checksum};
+use super::unfinished::{Unfinished, judge};
 use crate::ImageError;
 use std::collections::{BTreeMap, btree_map};
 
@@ -16,28 +18,88 @@ const LOG_MAX_BYTES: u64 = 8 << 20;
 /// How often the log's bytes are checked at most: entries that overlap are none that anybody wrote.
 const CHECKS_MAX: u64 = 4;
 
-const SECTOR: usize = PAGE_BYTES;
-const ENTRY_HEADER_BYTES: usize = 64;
-const DESCRIPTOR_BYTES: usize = 32;
+pub(super) const SECTOR: usize = PAGE_BYTES;
+pub(super) const ENTRY_HEADER_BYTES: usize = 64;
+pub(super) const DESCRIPTOR_BYTES: usize = 32;
 
 /// In front of the region tables, nothing is changed by a log.
 const HEADERS_END: u64 = 192 << 10;
 
+/// What the beginning of an entry says, whether all of it is there or not.
+pub(super) struct Start {
+    at: usize,
+    pub(super) has_signature: bool,
+    pub(super) log_id: [u8; 16],
+    length: usize,
+    /// Where in the log the first entry lies that is to be replayed when this is the last one.
+    pub(super) tail: usize,
+    pub(super) sequence: u64,
+    pub(super) descriptors: usize,
+    /// How long the file was at least when it was written, and was to be.
+    pub(super) flushed_bytes: u64,
+    last_bytes: u64,
+}
+
+impl Start {
+    /// What begins at a place in a log.
+    pub(super) fn read(log: &[u8], at: usize) -> Option<Self> {
+        let fields = Fields(log.get(at..at + SECTOR)?);
+        let read = || {
+            Ok::<_, String>(Self {
+                at,
+                has_signature: fields.begins_with(b"loge"),
+                log_id: fields.bytes(32)?,
+                length: fields.le32(8)? as usize,
+                tail: fields.le32(12)? as usize,
+                sequence: fields.le64(16)?,
+                descriptors: fields.le32(24)? as usize,
+                flushed_bytes: fields.le64(48)?,
+                last_bytes: fields.le64(56)?,
+            })
+        };
+        read().ok()
+    }
+
+    /// Whether it is of the log that counts.
+    pub(super) fn is_of(&self, header: &Header) -> bool {
+        self.has_signature && self.log_id == header.log_id
+    }
+
+    /// The bytes of the entry in its log, which goes on at its beginning where it ends; `None` if there can be none.
+    pub(super) fn entry_bytes(&self, log: &[u8]) -> Option<Vec<u8>> {
+        let is_possible = self.length >= SECTOR
+            && self.length.is_multiple_of(SECTOR)
+            && self.length <= log.len()
+            && self.tail.is_multiple_of(SECTOR)
+            && self.tail < log.len()
+            && self.sequence > 0;
+        if !is_possible {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(self.length);
+        let to_the_end = self.length.min(log.len() - self.at);
+        bytes.extend(log.get(self.at..self.at + to_the_end)?);
+        bytes.extend(log.get(..self.length - to_the_end)?);
+        Some(bytes)
+    }
+
+    /// Where data begin: behind the descriptors, with a sector.
+    pub(super) fn data_offset(&self) -> Option<usize> {
+        let end = self.descriptors.checked_mul(DESCRIPTOR_BYTES)?.checked_add(ENTRY_HEADER_BYTES)?;
+        end.checked_next_multiple_of(SECTOR).filter(|&offset| offset <= self.length)
+    }
+}
+
 /// An entry that is whole.
 struct Entry {
-    sequence: u64,
-    /// Where in the log the first entry lies that is to be replayed when this is the last one.
-    tail: usize,
-    /// How long the file was at least when it was written, and was to be.
-    flushed_bytes: u64,
-    last_bytes: u64,
+    start: Start,
     bytes: Vec<u8>,
-    descriptors: usize,
 }
 
 /// What is worth saying of an image with a log that counts.
 const READ: &str = "it was not closed: what its log holds is read, and stays there";
 const EMPTY: &str = "it was not closed, and its log has no entry: it is read as it is";
+const TORN: &str = "it was not closed, and the only entry of its log was not written to its end: it is read as it is";
 
 /// Puts what the log holds in front of the file. What is worth saying, if there is a log that counts.
 pub(super) fn replay(file: &mut ImageFile, header: &Header) -> Result<Option<&'static str>, ImageError> {
@@ -50,33 +112,38 @@ pub(super) fn replay(file: &mut ImageFile, header: &Header) -> Result<Option<&'s
         return Err(file.unusable(format!("was not closed, and has a log of {length} bytes, too many: {advice}")));
     }
     let log = file.read_up_to(offset, length as usize)?;
-    let entries = active(&log, header).map_err(|problem| file.unusable(problem))?;
+    let mut entries = active(&log, header).map_err(|problem| file.unusable(problem))?;
     let length_bytes = file.length_bytes();
-    let mut logged = Logged::new(length_bytes);
+    let is_cut = |was: u64| file.unusable(format!("is cut short: its log says that it had {was} bytes"));
+    let mut note = READ;
     if entries.is_empty() {
-        if log.chunks(SECTOR).any(|sector| is_of_log(Fields(sector), header)) {
+        let pages = |offset| file.read_up_to(offset, SECTOR).ok().filter(|page| page.len() == SECTOR);
+        note = match judge(&log, header, &pages) {
+            Unfinished::Torn { flushed_bytes } if flushed_bytes > length_bytes => return Err(is_cut(flushed_bytes)),
+            Unfinished::Torn { .. } => TORN,
+            // QEMU names a new log in the header before it writes the first entry, and ended in between.
+            Unfinished::Empty => EMPTY,
+            Unfinished::Marks(bytes) => {
+                entries.extend(Entry::of(bytes));
+                READ
+            }
+            Unfinished::Damaged => READ,
+        };
+        if note == READ && entries.is_empty() {
             let advice = "attach it once to the hypervisor that wrote it, or take a copy";
             return Err(file.unusable(format!("is damaged: its log has entries, and no whole sequence: {advice}")));
         }
-        // QEMU names a new log in the header before it writes the first entry, and ended in between: nothing was done.
-        file.put_in_front(logged);
-        return Ok(Some(EMPTY));
     }
+    let mut logged = Logged::new(length_bytes);
     for entry in &entries {
-        if entry.flushed_bytes > length_bytes {
-            let was = entry.flushed_bytes;
-            return Err(file.unusable(format!("is cut short: its log says that it had {was} bytes")));
+        if entry.start.flushed_bytes > length_bytes {
+            return Err(is_cut(entry.start.flushed_bytes));
         }
-        logged.extend_to(entry.last_bytes).map_err(|problem| file.unusable(problem))?;
+        logged.extend_to(entry.start.last_bytes).map_err(|problem| file.unusable(problem))?;
         entry.replay(&mut logged, header.log).map_err(|problem| file.unusable(problem))?;
     }
     file.put_in_front(logged);
-    Ok(Some(READ))
-}
-
-/// Whether an entry of the log that counts begins with these bytes.
-fn is_of_log(fields: Fields<'_>, header: &Header) -> bool {
-    fields.begins_with(b"loge") && fields.bytes(32) == Ok(header.log_id)
+    Ok(Some(note))
 }
 
 /// The entries to be replayed, in order: of the sequences of entries that follow each other in the log and are whole,
@@ -94,12 +161,12 @@ fn active(log: &[u8], header: &Header) -> Result<Vec<Entry>, String> {
                 btree_map::Entry::Vacant(entry) => entry.insert(Entry::parse(log, at, header, &mut left_bytes)?),
             };
             let Some(entry) = entry else { break };
-            let follows = last.is_none_or(|(sequence, _)| sequence.checked_add(1) == Some(entry.sequence));
+            let follows = last.is_none_or(|(sequence, _)| sequence.checked_add(1) == Some(entry.start.sequence));
             total_bytes += entry.bytes.len();
             if !follows || total_bytes > log.len() {
                 break;
             }
-            last = Some((entry.sequence, entry.tail));
+            last = Some((entry.start.sequence, entry.start.tail));
             places.push(at);
             at = (at + entry.bytes.len()) % log.len();
         }
@@ -114,37 +181,25 @@ fn active(log: &[u8], header: &Header) -> Result<Vec<Entry>, String> {
 }
 
 impl Entry {
-    /// The entry at a place in the log, which goes on at its beginning where it ends; `None` if there is none that is
-    /// whole. An error if more is to be checked than there can be.
+    /// The entry at a place in the log; `None` if there is none that is whole. An error if more is to be checked than
+    /// there can be.
     fn parse(log: &[u8], at: usize, header: &Header, left_bytes: &mut u64) -> Result<Option<Self>, String> {
-        let Some(sector) = log.get(at..at + SECTOR) else { return Ok(None) };
-        let fields = Fields(sector);
-        let (length, tail, sequence) = (fields.le32(8)? as usize, fields.le32(12)? as usize, fields.le64(16)?);
-        let is_possible = is_of_log(fields, header)
-            && length >= SECTOR
-            && length.is_multiple_of(SECTOR)
-            && length <= log.len()
-            && tail.is_multiple_of(SECTOR)
-            && tail < log.len()
-            && sequence > 0;
-        if !is_possible {
-            return Ok(None);
-        }
-        *left_bytes = left_bytes.checked_sub(length as u64).ok_or("is damaged: entries of its log overlap")?;
-        let mut bytes = Vec::with_capacity(length);
-        let to_the_end = length.min(log.len() - at);
-        bytes.extend(log.get(at..at + to_the_end).unwrap_or_default());
-        bytes.extend(log.get(..length - to_the_end).unwrap_or_default());
-        let descriptors = fields.le32(24)? as usize;
-        let entry =
-            Self { sequence, tail, flushed_bytes: fields.le64(48)?, last_bytes: fields.le64(56)?, bytes, descriptors };
-        Ok((has_right_checksum(&entry.bytes) && entry.is_whole()).then_some(entry))
+        let start = Start::read(log, at).filter(|start| start.is_of(header));
+        let Some(bytes) = start.and_then(|start| start.entry_bytes(log)) else { return Ok(None) };
+        let problem = "is damaged: entries of its log overlap";
+        *left_bytes = left_bytes.checked_sub(bytes.len() as u64).ok_or(problem)?;
+        Ok(Self::of(bytes))
     }
 
-    /// Where data begin: behind the descriptors, with a sector.
+    /// The entry that these bytes are, if it is whole.
+    fn of(bytes: Vec<u8>) -> Option<Self> {
+        let entry = Self { start: Start::read(&bytes, 0)?, bytes };
+        (has_right_checksum(&entry.bytes) && entry.is_whole()).then_some(entry)
+    }
+
+    /// Where data begin.
     fn data_offset(&self) -> Option<usize> {
-        let end = self.descriptors.checked_mul(DESCRIPTOR_BYTES)?.checked_add(ENTRY_HEADER_BYTES)?;
-        end.checked_next_multiple_of(SECTOR).filter(|&offset| offset <= self.bytes.len())
+        self.start.data_offset()
     }
 
     fn descriptor(&self, index: usize) -> Fields<'_> {
@@ -155,16 +210,16 @@ impl Entry {
     /// Whether every part of it was written with it.
     fn is_whole(&self) -> bool {
         let Some(mut data) = self.data_offset() else { return false };
-        (0..self.descriptors).all(|index| {
+        (0..self.start.descriptors).all(|index| {
             let descriptor = self.descriptor(index);
-            let is_own = descriptor.le64(24) == Ok(self.sequence);
+            let is_own = descriptor.le64(24) == Ok(self.start.sequence);
             if descriptor.begins_with(b"zero") {
                 return is_own;
             }
             let sector = Fields(self.bytes.get(data..data + SECTOR).unwrap_or_default());
             data += SECTOR;
             let (high, low) = (sector.le32(4), sector.le32(SECTOR - 4));
-            let is_of_it = high == Ok((self.sequence >> 32) as u32) && low == Ok(self.sequence as u32);
+            let is_of_it = high == Ok((self.start.sequence >> 32) as u32) && low == Ok(self.start.sequence as u32);
             is_own && descriptor.begins_with(b"desc") && sector.begins_with(b"data") && is_of_it
         })
     }
@@ -172,7 +227,7 @@ impl Entry {
     /// The error goes on after the image's path.
     fn replay(&self, logged: &mut Logged, log: (u64, u64)) -> Result<(), String> {
         let mut data = self.data_offset().unwrap_or(self.bytes.len());
-        for index in 0..self.descriptors {
+        for index in 0..self.start.descriptors {
             let descriptor = self.descriptor(index);
             let offset = descriptor.le64(16)?;
             let is_zeros = descriptor.begins_with(b"zero");
