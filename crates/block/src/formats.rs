@@ -45,7 +45,7 @@ pub use allowed_directories::AllowedDirectories;
 pub use atomic_change::{AtomicChange, ForeignJournal, FoundJournal, UnfinishedChange};
 pub(crate) use block_map::PackedGrains;
 pub use block_map::{BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapInfo, BlockMapWriter};
-pub use block_map::{VmdkAdapter, VmdkCreateOptions, VmdkStreamWriter};
+pub use block_map::{VmdkAdapter, VmdkCommit, VmdkCreateOptions, VmdkStreamWriter};
 pub use check_report::{CheckReport, Repair};
 pub(crate) use compression::TOLD_BYTES;
 pub use compression::{Compression, StartUnpacker, UnpackedDisk, Unpacker};

@@ -15,6 +15,7 @@
 mod chain;
 mod changes;
 mod check;
+mod commit;
 mod fields;
 mod image;
 mod image_file;
@@ -36,6 +37,7 @@ mod vmdk;
 mod worker;
 mod writer;
 
+pub use commit::VmdkCommit;
 pub(super) use vmdk::describe as vmdk_description;
 
 use super::chain_files::ChainFiles;

@@ -17,7 +17,7 @@ const BUFFER_BYTES: u32 = 1 << 20;
 /// on.
 pub(crate) fn fold(
     top: &dyn Disk,
-    own: impl Fn(Range<u64>) -> io::Result<(u64, bool)>,
+    mut own: impl FnMut(Range<u64>) -> io::Result<(u64, bool)>,
     base: &dyn Disk,
     goes_on: &mut dyn FnMut(u64, u64) -> bool,
 ) -> io::Result<u64> {

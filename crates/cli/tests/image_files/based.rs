@@ -41,6 +41,84 @@ fn an_image_is_committed_into_any_that_it_is_based_on() {
     image(&yard, ["commit", "alone.qcow2"]).failed(1, &["has no backing file"]);
 }
 
+/// Writes to a VMDK by QEMU.
+fn write_vmdk(yard: &Yard, name: &str, commands: &[&str]) {
+    let mut qemu_io = Command::new("qemu-io");
+    qemu_io.current_dir(yard.path("")).args(["-f", "vmdk"]).stdout(std::process::Stdio::null());
+    commands.iter().for_each(|command| _ = qemu_io.args(["-c", command]));
+    assert!(qemu_io.arg(name).status().expect("install qemu-utils").success());
+}
+
+/// In a directory, a VMDK and two differences from it, one of which holds something.
+fn differences(yard: &Yard, directory: &str, options: &str) {
+    fs::create_dir_all(yard.path(directory)).unwrap();
+    let [base, top, other] = ["base", "top", "other"].map(|name| format!("{directory}/{name}.vmdk"));
+    qemu_img(yard, &format!("create -q -f vmdk -o {options} {base} 8M"));
+    write_vmdk(yard, &base, &["write -P 1 0 3M", "write -P 2 5M 1M"]);
+    for name in [&top, &other] {
+        qemu_img(yard, &format!("create -q -f vmdk -o {options} -b base.vmdk -F vmdk {name}"));
+    }
+    write_vmdk(yard, &top, &["write -P 3 1000k 300k", "write -P 4 7M 4k", "write -z 2M 192k", "write -P 0 5M 64k"]);
+}
+
+#[test]
+fn a_difference_between_vmdks_is_committed_as_by_qemu_img() {
+    let yard = Yard::new();
+    for zeroed in ["off", "on"] {
+        let [ours, theirs] = ["ours", "theirs"].map(|who| format!("{who}-{zeroed}"));
+        for directory in [&ours, &theirs] {
+            differences(&yard, directory, &format!("zeroed_grain={zeroed}"));
+        }
+        qemu_img(&yard, &format!("convert -f vmdk -O raw {ours}/top.vmdk wanted"));
+        qemu_img(&yard, &format!("commit -q -f vmdk {theirs}/top.vmdk"));
+        qemu_img(&yard, &format!("compare -q -f vmdk -F raw {theirs}/base.vmdk wanted"));
+        let [top, other] = ["top", "other"].map(|name| format!("{ours}/{name}.vmdk"));
+        let commit = |more: &[&str]| image(&yard, [&["commit", "--allow-dir", ".", &top], more].concat());
+        commit(&["-b", &other]).failed(1, &["is committed to its parent", "and not to"]);
+        // Not emptied, and then emptied; the difference stays of use, which it does not by qemu-img.
+        for more in [&["-d"][..], &[]] {
+            commit(more).succeeded();
+            for name in [format!("{ours}/base.vmdk"), top.clone()] {
+                qemu_img(&yard, &format!("compare -q -f vmdk -F raw {name} wanted"));
+                let checked = image(&yard, ["check", "--allow-dir", ".", &name]).succeeded();
+                assert!(checked.stdout.contains("No errors"), "{checked:?}");
+            }
+        }
+        assert!(yard.path(&top).metadata().unwrap().len() <= yard.path(&other).metadata().unwrap().len());
+        image(&yard, ["compare", "--allow-dir", ".", &other, "wanted"]).failed(2, &["its id differs"]);
+        // What is written to it next is committed as well.
+        write_vmdk(&yard, &top, &["write -P 9 4M 100k"]);
+        qemu_img(&yard, &format!("convert -f vmdk -O raw {top} wanted"));
+        commit(&[]).succeeded();
+        qemu_img(&yard, &format!("compare -q -f vmdk -F raw {ours}/base.vmdk wanted"));
+        commit(&[]).succeeded();
+    }
+}
+
+#[test]
+fn a_vmdk_that_cannot_be_committed_is_left_alone() {
+    let yard = Yard::new();
+    let create = "create -q -f vmdk";
+    qemu_img(&yard, &format!("{create} alone.vmdk 8M"));
+    qemu_img(&yard, &format!("{create} -b alone.vmdk -F vmdk longer.vmdk 9M"));
+    qemu_img(&yard, &format!("{create} -o subformat=twoGbMaxExtentSparse -b alone.vmdk -F vmdk pieces.vmdk"));
+    qemu_img(&yard, "create -q -f raw disk.img 8M");
+    qemu_img(&yard, "convert -f raw -O vmdk -o subformat=streamOptimized disk.img packed.vmdk");
+    qemu_img(&yard, &format!("{create} -b packed.vmdk -F vmdk top.vmdk"));
+    for (name, said) in [
+        ("alone.vmdk", "has no parent that it could be committed to"),
+        ("longer.vmdk", "more than its parent"),
+        ("pieces.vmdk", "is in several files"),
+        ("packed.vmdk", "has compressed grains"),
+        ("top.vmdk", "packed.vmdk has compressed grains"),
+    ] {
+        let before = fs::read(yard.path(name)).unwrap();
+        image(&yard, ["commit", "--allow-dir", ".", name]).failed(1, &[said]);
+        assert!(fs::read(yard.path(name)).unwrap() == before, "{name}");
+    }
+    image(&yard, ["commit", "disk.img"]).failed(2, &["only qcow2 images and differences between VMDKs are committed"]);
+}
+
 #[test]
 fn an_image_shows_the_same_over_another_backing_file() {
     let yard = Yard::new();

@@ -55,6 +55,12 @@ const CHANGES: &[Change] = &[
         again: Some(("commit --allow-dir . top.qcow2", "base.qcow2", "after.raw")),
     },
     Change {
+        line: "commit --allow-dir . top.vmdk",
+        files: &["top.vmdk", "base.vmdk"],
+        images: &[("top.vmdk", &["after.raw"])],
+        again: Some(("commit --allow-dir . top.vmdk", "base.vmdk", "after.raw")),
+    },
+    Change {
         line: "rebase --allow-dir . -b  top.qcow2",
         files: &["top.qcow2"],
         images: &[("top.qcow2", &["after.raw"])],
@@ -120,6 +126,8 @@ fn prepare(yard: &Yard) {
     for line in [
         "convert -O qcow2 -o cluster_size=512 before.raw base.qcow2",
         "convert -O qcow2 -o cluster_size=4096 -B base.qcow2 -F qcow2 after.raw top.qcow2",
+        "convert -O vmdk before.raw base.vmdk",
+        "create -q -f vmdk -b base.vmdk -F vmdk top.vmdk",
         "convert -O qcow2 -o compat=0.10,cluster_size=512 before.raw old.qcow2",
         "convert -O qcow2 -o cluster_size=512 before.raw one.qcow2",
         "snapshot -c first one.qcow2",
@@ -128,6 +136,7 @@ fn prepare(yard: &Yard) {
         qemu_img(yard, line);
     }
     qemu_img(yard, "convert -n -O qcow2 after.raw one.qcow2");
+    qemu_img(yard, "convert -n -O vmdk after.raw top.vmdk");
     // It ends before refcounts are written.
     let mut died = Command::new("qemu-io");
     died.current_dir(yard.path("")).args(["-c", "write -s after.raw 0 8M", "-c", "abort", "dirty.qcow2"]);
@@ -189,7 +198,7 @@ impl Change {
         }
         if let Some((line, name, raw)) = self.again {
             image(yard, line.split(' ')).succeeded();
-            image(yard, ["compare", "-f", "qcow2", "-F", "raw", "--allow-dir", ".", name, raw]).succeeded();
+            image(yard, ["compare", "-f", format_of(name), "-F", "raw", "--allow-dir", ".", name, raw]).succeeded();
         }
     }
 }

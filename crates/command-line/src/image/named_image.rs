@@ -165,14 +165,26 @@ pub fn parse_file(text: &str, format: Option<Format>) -> Result<ImageFile> {
 /// # Errors
 /// [`UsageError`] when it is none.
 pub fn parse_based(text: &str, format: Option<Format>) -> Result<ImageFile> {
-    let file = parse_file(text, format)?;
-    if file.format != Format::Qcow2 {
+    based(parse_file(text, format)?, text, &[Format::Qcow2], "only qcow2 images are rebased")
+}
+
+/// As [`parse_file`], of an image that may be committed to the one that it is based on.
+///
+/// # Errors
+/// [`UsageError`] when it is none.
+pub fn parse_committed(text: &str, format: Option<Format>) -> Result<ImageFile> {
+    let formats = [Format::Qcow2, Format::BlockMap(BlockMapFormat::Vmdk)];
+    based(parse_file(text, format)?, text, &formats, "only qcow2 images and differences between VMDKs are committed")
+}
+
+fn based(file: ImageFile, text: &str, formats: &[Format], only: &str) -> Result<ImageFile> {
+    if !formats.contains(&file.format) {
         bail!(UsageError(match file.format {
             Format::BlockMap(_) => format!(
-                "{text}: only qcow2 images are committed and rebased: `blockyard image convert` makes one image of \
-                 another hypervisor's difference and what is behind it"
+                "{text}: {only}: `blockyard image convert` makes one image of another hypervisor's difference and what \
+                 is behind it"
             ),
-            _ => format!("{text}: only qcow2 images are committed and rebased, and this is {}", file.format_in_words()),
+            _ => format!("{text}: {only}, and this is {}", file.format_in_words()),
         }));
     }
     Ok(file)

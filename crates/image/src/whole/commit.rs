@@ -3,13 +3,20 @@
 use super::Told;
 use crate::Watch;
 use crate::error::{Context, Result};
-use blockyard_block::{AllowedDirectories, ChainKeys, OpenedFile, Qcow2Commit};
+use blockyard_block::specification::Format;
+use blockyard_block::{AllowedDirectories, ChainKeys, OpenedFile, Qcow2Commit, VmdkCommit};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// A commit, with all its files open and locked.
 pub struct Commit {
     name: String,
-    commit: Qcow2Commit,
+    commit: Kind,
+}
+
+enum Kind {
+    Qcow2(Qcow2Commit),
+    Vmdk(VmdkCommit),
 }
 
 /// What a commit has done.
@@ -23,19 +30,24 @@ pub struct Committed {
 
 impl Commit {
     /// Of the qcow2 image called `name`, which is open for writing and locked, into its backing file, or the one of its
-    /// chain that `base` names. They lie in `allow_dirs`; `keys` open those that are encrypted.
+    /// chain that `base` names; or of a VMDK, into its parent. They lie in `allow_dirs`; `keys` open those that are
+    /// encrypted.
     ///
     /// # Errors
     /// When there is no such backing file, or one of the files cannot be had.
     pub fn open(
         name: &str,
-        image: OpenedFile,
+        (image, format): (OpenedFile, Format),
         base: Option<&Path>,
         allow_dirs: &[PathBuf],
         keys: ChainKeys,
     ) -> Result<Self> {
         let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys);
-        let commit = Qcow2Commit::open(image, base, &allowed).with_context(|| cannot_commit(name))?;
+        let commit = match format {
+            Format::BlockMap(_) => VmdkCommit::open(image, base, &allowed).map(Kind::Vmdk),
+            _ => Qcow2Commit::open(image, base, &allowed).map(Kind::Qcow2),
+        };
+        let commit = commit.with_context(|| cannot_commit(name))?;
         Ok(Self { name: name.to_owned(), commit })
     }
 
@@ -49,11 +61,39 @@ impl Commit {
         let told = Told { watch, length_bytes: commit.capacity_bytes() };
         let folded = commit.fold(&mut |at, data| told.goes_on(at, data));
         folded.map_err(|error| told.why(error, cannot_commit(&name)))?;
-        let committed = Committed { base: commit.base_path().to_owned(), between: commit.between() };
+        let committed = commit.committed();
         if empties {
-            commit.empty().with_context(|| cannot_commit(&name))?;
+            let emptied = match commit {
+                Kind::Qcow2(commit) => commit.empty(),
+                Kind::Vmdk(commit) => commit.empty(),
+            };
+            emptied.with_context(|| cannot_commit(&name))?;
         }
         Ok(committed)
+    }
+}
+
+impl Kind {
+    fn capacity_bytes(&self) -> u64 {
+        match self {
+            Self::Qcow2(commit) => commit.capacity_bytes(),
+            Self::Vmdk(commit) => commit.capacity_bytes(),
+        }
+    }
+
+    fn fold(&self, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<u64> {
+        match self {
+            Self::Qcow2(commit) => commit.fold(goes_on),
+            Self::Vmdk(commit) => commit.fold(goes_on),
+        }
+    }
+
+    fn committed(&self) -> Committed {
+        let (base, between) = match self {
+            Self::Qcow2(commit) => (commit.base_path(), commit.between()),
+            Self::Vmdk(commit) => (commit.base_path(), 0),
+        };
+        Committed { base: base.to_owned(), between }
     }
 }
 

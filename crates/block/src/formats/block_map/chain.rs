@@ -73,6 +73,8 @@ pub(super) struct Parent {
     pub(super) names: ParentNames,
     /// It is one that has one of these.
     pub(super) ids: Vec<Id>,
+    /// Or one to which a commit of the difference, a VMDK with this number, was begun: it has what comes before.
+    pub(super) committed: Option<u32>,
 }
 
 impl Behind {
@@ -98,7 +100,7 @@ impl Behind {
         Ok(match self {
             Self::Nothing => None,
             Self::Parent(parent) => {
-                let (file, path) = parent.find(path, format, allowed)?;
+                let (file, path) = parent.find(path, format, allowed, false)?;
                 Some((file, path, ChainFormat::BlockMap(format)))
             }
             Self::Backing(backing) => Some(backing.open(path, format, allowed)?),
@@ -140,16 +142,23 @@ impl Backing {
 }
 
 impl Parent {
-    /// Finds it, of the image at `path`.
-    fn find(
+    /// Whether an image that is known so is the one.
+    fn is(&self, identity: &Id) -> bool {
+        let is_before = |own: u32| self.ids.contains(&super::vmdk::id_after_commit(identity, own));
+        self.ids.contains(identity) || self.committed.is_some_and(is_before)
+    }
+
+    /// Finds it, of the image at `path`, and opens it.
+    pub(super) fn find(
         &self,
         path: &Path,
         format: BlockMapFormat,
         allowed: &AllowedDirectories,
+        writable: bool,
     ) -> Result<(File, PathBuf), ImageError> {
         let (mut another, mut refused) = (None, None);
         for name in self.names.candidates(allowed) {
-            let found = allowed.find(path, &name).and_then(|found| found.open(false, None));
+            let found = allowed.find(path, &name).and_then(|found| found.open(writable, None));
             let (file, path) = match found {
                 Ok(found) => found,
                 Err(ImageError::Referred { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
@@ -159,7 +168,7 @@ impl Parent {
                 }
             };
             match identity(&file, &path, format) {
-                Ok(identity) if self.ids.contains(&identity) => return Ok((file, path)),
+                Ok(identity) if self.is(&identity) => return Ok((file, path)),
                 Ok(_) => another = another.or(Some(path)),
                 Err(error) => {
                     refused.get_or_insert(error);

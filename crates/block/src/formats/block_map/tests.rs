@@ -1,5 +1,6 @@
 //! Tests of what the formats share, and images with spoiled headers and tables.
 
+mod commit;
 mod fuzz;
 mod power_cut;
 pub(in crate::formats) mod samples;

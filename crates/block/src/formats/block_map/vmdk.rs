@@ -15,6 +15,7 @@ mod tables;
 mod tables_check;
 
 use super::chain::{Behind, Body, Id, Opened, Parent};
+use super::commit::Difference;
 use super::image_file::ImageFile;
 use super::layer::BlockMap;
 use super::parent_name::ParentNames;
@@ -22,7 +23,7 @@ use super::{BlockMapInfo, ImageError};
 use crate::OpenedFile;
 use crate::formats::VmdkExtent;
 use crate::formats::vmdk::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
-pub(super) use content_id::ContentId;
+pub(super) use content_id::{ContentId, Place, successor};
 use se_sparse::SeSparseMap;
 pub(super) use sparse::SparseMap;
 pub(super) use tables::{GrainTables, UncheckedTables};
@@ -110,7 +111,7 @@ impl Contents {
 }
 
 /// Where the number of a disk's contents is said, in how many digits, and that number: for whoever changes these.
-fn content_id(file: &ImageFile, advice: Option<&str>) -> Result<(Option<(u64, u32)>, u32), ImageError> {
+pub(super) fn content_id(file: &ImageFile, advice: Option<&str>) -> Result<(Option<Place>, u32), ImageError> {
     let (Contents::Grains(Grains { descriptor, .. }) | Contents::Descriptor(descriptor)) = Contents::read(file)?;
     match (descriptor.cid_at, advice) {
         (None, Some(advice)) => Err(file.unusable(format!(
@@ -149,15 +150,34 @@ pub(super) fn read(file: &ImageFile) -> Result<Opened, ImageError> {
             (descriptor, Body::Extents(extents), info, None)
         }
     };
-    let behind = if descriptor.depends_on_another() {
+    let identity = id(descriptor.cid);
+    let behind = parent_of(descriptor).map_or(Behind::Nothing, Behind::Parent);
+    let info = BlockMapInfo { parent: behind.name(), ..info };
+    Ok(Opened { body, info, behind, identity, note })
+}
+
+fn parent_of(descriptor: Descriptor) -> Option<Parent> {
+    let is_there = descriptor.depends_on_another();
+    is_there.then(|| {
         let mut names = ParentNames::default();
         descriptor.parent.into_iter().for_each(|name| names.add_any(name));
-        Behind::Parent(Parent { names, ids: vec![id(descriptor.parent_cid)] })
-    } else {
-        Behind::Nothing
+        Parent { names, ids: vec![id(descriptor.parent_cid)], committed: Some(descriptor.cid) }
+    })
+}
+
+/// Reads a difference that is to be committed.
+///
+/// # Errors
+/// When it is none, or not in one file whose grains are written in place.
+pub(super) fn difference(file: &ImageFile) -> Result<Difference, ImageError> {
+    let advice = "`blockyard image convert` makes one image of it and what is behind it";
+    let Contents::Grains(Grains { map, descriptor, .. }) = Contents::read(file)? else {
+        return Err(file.unusable(format!("is in several files, and such a VMDK is not committed: {advice}")));
     };
-    let info = BlockMapInfo { parent: behind.name(), ..info };
-    Ok(Opened { body, info, behind, identity: id(descriptor.cid), note })
+    let map = map.to_change().map_err(|problem| file.unusable(format!("{problem}: {advice}")))?.clone();
+    let (own_id, parent_id_at) = (descriptor.cid, descriptor.parent_cid_at);
+    let parent = parent_of(descriptor).ok_or_else(|| file.unusable("has no parent that it could be committed to"))?;
+    Ok(Difference { map, parent, id: own_id, parent_id_at })
 }
 
 /// Reads a file of grains that is an extent of a disk, and what is worth saying of it.
@@ -189,4 +209,10 @@ pub(in crate::formats) fn describe(file: &OpenedFile) -> Result<(Descriptor, Opt
 /// The number of a disk's contents.
 fn id(cid: u32) -> Id {
     u128::from(cid).to_le_bytes()
+}
+
+/// What a disk's number becomes when this difference is committed to it.
+pub(super) fn id_after_commit(identity: &Id, of_difference: u32) -> Id {
+    let [one, two, three, four, ..] = *identity;
+    id(successor(u32::from_le_bytes([one, two, three, four]), of_difference))
 }

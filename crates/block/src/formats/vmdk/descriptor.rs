@@ -28,6 +28,8 @@ pub(in crate::formats) struct Descriptor {
     /// Where the former is said, if it is once, and in how many digits.
     pub(in crate::formats) cid_at: Option<(u64, u32)>,
     pub(in crate::formats) parent_cid: u32,
+    /// Where that is said, too.
+    pub(in crate::formats) parent_cid_at: Option<(u64, u32)>,
     pub(in crate::formats) create_type: String,
     /// What it calls the disk that it depends on.
     pub(in crate::formats) parent: Option<String>,
@@ -87,7 +89,7 @@ impl Descriptor {
         if !DESCRIPTOR_LINES.iter().any(|line| begins_with_line(text.as_bytes(), line)) {
             return Err("is no VMDK descriptor: it does not begin with `# Disk DescriptorFile`".into());
         }
-        let mut read = Self { cid_at: cid_at(bytes), ..Self::default() };
+        let mut read = Self::with_places(bytes);
         let mut disk_bytes = 0_u64;
         for line in lines_of(text) {
             read.set(line)?;
@@ -111,7 +113,7 @@ impl Descriptor {
     /// Of the text within a file of grains, only what is behind the image matters: the extent is the file itself.
     pub(in crate::formats) fn parse_embedded(bytes: &[u8]) -> Result<Self, String> {
         let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
-        let mut read = Self { cid_at: cid_at(text), ..Self::default() };
+        let mut read = Self::with_places(text);
         let mut has_extent = false;
         for line in lines_of(&String::from_utf8_lossy(text)) {
             read.set(line)?;
@@ -129,9 +131,15 @@ impl Descriptor {
         read.checked()
     }
 
+    /// Nothing, but where its numbers are said.
+    fn with_places(text: &[u8]) -> Self {
+        Self { cid_at: number_at(text, b"cid"), parent_cid_at: number_at(text, b"parentcid"), ..Self::default() }
+    }
+
     /// The same of a text that begins at an offset of a file.
     pub(in crate::formats) fn from(self, offset: u64) -> Self {
-        Self { cid_at: self.cid_at.and_then(|(at, digits)| Some((at.checked_add(offset)?, digits))), ..self }
+        let from = |place: Option<(u64, u32)>| place.and_then(|(at, digits)| Some((at.checked_add(offset)?, digits)));
+        Self { cid_at: from(self.cid_at), parent_cid_at: from(self.parent_cid_at), ..self }
     }
 
     pub(in crate::formats) fn depends_on_another(&self) -> bool {
@@ -169,6 +177,7 @@ impl Default for Descriptor {
             cid: 0,
             cid_at: None,
             parent_cid: NO_PARENT,
+            parent_cid_at: None,
             create_type: String::new(),
             parent: None,
             extents: Vec::new(),
@@ -177,13 +186,13 @@ impl Default for Descriptor {
     }
 }
 
-/// Where the digits of the only CID begin, and how many there are: QEMU writes no zeros in front of them.
-fn cid_at(text: &[u8]) -> Option<(u64, u32)> {
+/// Where the digits of the only number of a name begin, and how many there are: QEMU writes no zeros in front of them.
+fn number_at(text: &[u8], name: &[u8]) -> Option<(u64, u32)> {
     let mut at = 0;
     let mut found = None;
     for line in text.split_inclusive(|&byte| byte == b'\n') {
         let key_bytes = line.iter().position(|&byte| byte == b'=').unwrap_or(0);
-        if line.get(..key_bytes).is_some_and(|key| key.trim_ascii().eq_ignore_ascii_case(b"cid")) {
+        if line.get(..key_bytes).is_some_and(|key| key.trim_ascii().eq_ignore_ascii_case(name)) {
             let rest = line.get(key_bytes + 1..).unwrap_or_default();
             let digits = rest.trim_ascii_end();
             if found.is_some() || !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_hexdigit) {

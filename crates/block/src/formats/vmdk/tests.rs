@@ -23,6 +23,7 @@ fn what_vmware_and_virtualbox_write_is_understood() {
             cid: 0x3a2b,
             cid_at: Some((60, 4)),
             parent_cid: u32::MAX,
+            parent_cid_at: Some((75, 8)),
             create_type: "fullDevice".into(),
             parent: None,
             extents: wanted,

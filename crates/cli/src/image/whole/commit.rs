@@ -7,7 +7,7 @@ use blockyard_block::shown;
 use blockyard_block::specification::Format;
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
-use blockyard_command_line::image::named_image;
+use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::print;
 use blockyard_image::whole::commit::{Commit, Committed};
 use blockyard_image::{Progress, Watch};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// smaller is made larger. Other images over that backing file are of no more use afterwards.
 #[derive(Args)]
 pub struct CommitArgs {
-    /// Image: a qcow2 file with a backing file.
+    /// Image: a qcow2 file with a backing file, or a VMDK that is a difference from another.
     image: String,
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
@@ -56,9 +56,9 @@ pub struct CommitArgs {
 /// # Errors
 /// When the image has no backing file, or one of the two cannot be written.
 pub fn run(args: &CommitArgs) -> Result<()> {
-    let named = named_image::parse_based(&args.image, args.format)?.named;
+    let ImageFile { named, format, .. } = named_image::parse_committed(&args.image, args.format)?;
     let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
-    let commit = Commit::open(&args.image, file, args.base.as_deref(), &args.allow_dir, named.keys())?;
+    let commit = Commit::open(&args.image, (file, format), args.base.as_deref(), &args.allow_dir, named.keys())?;
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     let paced = Paced { watch: &watch, rate: args.rate, started: Instant::now() };
     shut_in(&[&named], Vec::new(), 1)?;

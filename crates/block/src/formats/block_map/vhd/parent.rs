@@ -33,7 +33,7 @@ pub(super) fn of(file: &ImageFile, header: &[u8], id: [u8; 16]) -> Result<Behind
     // The name alone, in the other order of bytes.
     let own: [u8; 512] = fields.bytes(64).map_err(|problem| file.unusable(problem))?;
     names.add_absolute(from_utf16(&own, u16::from_be_bytes));
-    Ok(Behind::Parent(Parent { names, ids: vec![id] }))
+    Ok(Behind::Parent(Parent { names, ids: vec![id], committed: None }))
 }
 
 fn read_locator(fields: Fields<'_>) -> Result<([u8; 4], u32, u64), String> {

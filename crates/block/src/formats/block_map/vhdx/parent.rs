@@ -54,7 +54,7 @@ fn parse(locator: &[u8]) -> Result<Parent, String> {
     names.add_relative(relative);
     names.add_absolute(absolute);
     names.add_absolute(volume);
-    Ok(Parent { names, ids })
+    Ok(Parent { names, ids, committed: None })
 }
 
 /// A GUID in braces, as it lies in a file.

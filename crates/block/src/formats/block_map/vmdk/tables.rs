@@ -140,6 +140,25 @@ impl GrainTables {
         self.file.sync()
     }
 
+    /// Makes the file one without grains, once what it shows then is what it shows now. The redundant tables come first:
+    /// a cut leaves them behind, and never ahead.
+    pub(in crate::formats::block_map) fn empty(&mut self) -> io::Result<()> {
+        self.begin()?;
+        let nothing = vec![0; self.map.table_bytes() as usize];
+        let directories: Vec<u64> = self.map.directories().collect();
+        let mut end = self.map.own_end();
+        for directory in directories.into_iter().rev() {
+            for table in self.map.all_tables(&self.read, directory)?.into_iter().filter(|&table| table > 0) {
+                self.file.write(&nothing, table)?;
+                end = end.max(table + self.map.table_bytes());
+            }
+            self.barrier()?;
+        }
+        self.behind.clear();
+        self.next = end.next_multiple_of(self.map.grain_bytes());
+        self.end()
+    }
+
     /// A place for a grain, and whether it reads as zeros until it is written, whatever of it is stable.
     pub(in crate::formats::block_map) fn allocate(&mut self) -> io::Result<(u64, bool)> {
         match self.spare.take() {
