@@ -7,6 +7,7 @@ mod report;
 
 use anyhow::Result;
 use args::CopyArgs;
+use blockyard_command_line::disk;
 use blockyard_command_line::failures::suggest_in_place;
 use blockyard_command_line::progress::LateLine;
 use blockyard_command_line::signals::EndSignals;
@@ -23,6 +24,7 @@ pub fn run(args: &CopyArgs) -> Result<()> {
     let audience = AtTerminal { signals: EndSignals::catch()?, before: LateLine::new(), line: OnceCell::new() };
     let progress = |done_bytes, length_bytes| audience.before.set_bytes(done_bytes, length_bytes, done_bytes);
     let opens = options.open_options(&progress);
+    disk::keep_unreadable();
     let report = blockyard_copy::copy(&options.plan, &opens, &audience).map_err(suggest_in_place)?;
     if options.json {
         print(&terminal::json(&report)?)?;

@@ -4,7 +4,7 @@
 use crate::image::NotComparable;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_command_line::verdict::{EndsWith, Verdict};
-use blockyard_command_line::{failures, signals, terminal};
+use blockyard_command_line::{disk, failures, signals, terminal};
 
 /// What a shell makes of a program that SIGPIPE has ended, as most are whose reader goes.
 const READER_GONE: u8 = 128 + 13;
@@ -17,7 +17,7 @@ pub fn end(error: &anyhow::Error) -> u8 {
     if failures::is_unwanted(error) {
         return READER_GONE;
     }
-    terminal::say(&format!("{error:#}"));
+    terminal::say(&disk::failure(error));
     if is_usage(error) {
         terminal::tell("For more information, try '--help'.");
     }

@@ -3,11 +3,63 @@
 use crate::{signals, terminal};
 use blockyard_block::{ImageTrouble, Remedy, hear_of_trouble, printable, shown};
 use blockyard_session::open::{OpenOptions, Remark};
+use rustix::io::Errno;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// An image could not be closed.
 static IS_UNCLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Why a part of an image cannot be read, if that is said by the error that the command ends with.
+static UNREADABLE: Mutex<Unreadable> = Mutex::new(Unreadable::IsSaid);
+
+enum Unreadable {
+    /// When it happens.
+    IsSaid,
+    /// By the error; nothing happened yet.
+    IsKept,
+    Kept(String),
+}
+
+/// From now on, why a part of an image cannot be read is not said when it happens: a request that fails for it ends the
+/// command, whose error has it ([`failure`]).
+pub fn keep_unreadable() {
+    *UNREADABLE.lock().unwrap_or_else(PoisonError::into_inner) = Unreadable::IsKept;
+}
+
+/// What is said of an error that ends the command. Where a part of an image cannot be read, requests know a number and
+/// no more.
+pub fn failure(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let unreadable = |errno: Errno| {
+        let text = text.strip_suffix(&io::Error::from(errno).to_string())?;
+        let reason = take_unreadable()?;
+        Some(format!("{text}{reason}"))
+    };
+    unreadable(Errno::IO).or_else(|| unreadable(Errno::ACCESS)).unwrap_or(text)
+}
+
+fn take_unreadable() -> Option<String> {
+    let mut unreadable = UNREADABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    match std::mem::replace(&mut *unreadable, Unreadable::IsSaid) {
+        Unreadable::Kept(reason) => Some(reason),
+        _ => None,
+    }
+}
+
+/// Says, or keeps, why a part of the image at `path` cannot be read.
+fn tell_unreadable(path: &str, error: &str) {
+    let mut unreadable = UNREADABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*unreadable {
+        Unreadable::IsSaid => terminal::say(&format!("note: {path}: a part of it cannot be read: {error}")),
+        // Some say themselves of which file it is.
+        Unreadable::IsKept if error.starts_with(path) => *unreadable = Unreadable::Kept(error.to_owned()),
+        Unreadable::IsKept => *unreadable = Unreadable::Kept(format!("{path}: {error}")),
+        Unreadable::Kept(_) => {}
+    }
+}
 
 /// From now on, what goes wrong with images and is nobody's result is said when it happens, and [`exit_status`] knows
 /// of those that cannot be closed.
@@ -16,7 +68,7 @@ pub fn watch_images() {
         let is_unclosed = matches!(trouble, ImageTrouble::UnclosedQcow2 | ImageTrouble::UnclosedVmdk);
         IS_UNCLOSED.fetch_or(is_unclosed, Ordering::SeqCst);
         let path = shown(path);
-        terminal::say(&match trouble {
+        let said = match trouble {
             ImageTrouble::UnclosedQcow2 => format!(
                 "{path}: closing it failed: {error}; what was written is there, but bitmaps in it may stay in use, and \
                  clusters be leaked, which {} gives back",
@@ -28,15 +80,18 @@ pub fn watch_images() {
             ),
             ImageTrouble::Unwritable => format!("note: {path} {}", printable(&error.to_string())),
             ImageTrouble::Unreadable => {
-                format!("note: {path}: a part of it cannot be read: {}", printable(&error.to_string()))
+                return tell_unreadable(&path.to_string(), &printable(&error.to_string()));
             }
-        });
+        };
+        terminal::say(&said);
     });
 }
 
 /// What a command ends with whose own status is `status`, once it has let go of its disks: a failure if one of them
 /// could not be closed.
 pub fn exit_status(status: u8) -> u8 {
+    // It ended no command, or not by that.
+    take_unreadable().inspect(|reason| say_note(reason));
     match status {
         0 => IS_UNCLOSED.load(Ordering::SeqCst).into(),
         status => status,

@@ -71,6 +71,11 @@ impl<I: PackedImage> Readers<I> {
         Self { shared: Arc::new(shared), name, threads: Mutex::default() }
     }
 
+    /// Says why something of the image cannot be read, if nothing of that was said yet.
+    pub(super) fn tell(&self, error: &io::Error) {
+        self.shared.tell(error);
+    }
+
     /// Reads it, in a thread of these; in the caller's where there can be none.
     pub(super) fn take(&self, job: ReadJob<I>) {
         if !self.has_threads() {
@@ -118,11 +123,15 @@ impl<I: PackedImage> Shared<I> {
         job.returns.post(job.slot, self.read(job, reader));
     }
 
+    fn tell(&self, error: &io::Error) {
+        if !self.has_told.swap(true, Ordering::Relaxed) {
+            tell_of_trouble(&self.path, ImageTrouble::Unreadable, error);
+        }
+    }
+
     fn read(&self, job: &ReadJob<I>, reader: &mut I::Reader) -> Result<(), RequestError> {
         let whole = self.image.unpacked(job.block, reader).map_err(|error| {
-            if !self.has_told.swap(true, Ordering::Relaxed) {
-                tell_of_trouble(&self.path, ImageTrouble::Unreadable, &error);
-            }
+            self.tell(&error);
             errno_of(&error)
         })?;
         copy_to(&job.memory, &job.segments, whole.get(job.skip_bytes as usize..).unwrap_or_default())

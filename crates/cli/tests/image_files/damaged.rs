@@ -180,3 +180,46 @@ fn marks_of_what_lies_behind_the_file_count_as_with_qemu_img() {
     assert_eq!(ours["corruptions"], theirs["corruptions"], "{ours}");
     assert!(fs::read(yard.path("cut.qcow2")).unwrap() == cut);
 }
+
+/// A request that fails is known by a number; the command says why, in the same sentence.
+#[test]
+fn why_a_disk_cannot_be_read_is_one_sentence() {
+    let yard = Yard::new();
+    let (mut bytes, l2) = good(&yard);
+    put(&mut bytes, l2 + 8 * 3, 1 << 63 | 1 << 40);
+    fs::write(yard.path("bad.qcow2"), &bytes).unwrap();
+    let behind = "the cluster at 1099511627776 lies behind the file's end";
+    qemu_img(&yard, "convert -f raw -O vmdk disk.img bad.vmdk");
+    let mut bytes = fs::read(yard.path("bad.vmdk")).unwrap();
+    for field in [48, 56] {
+        let number = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize * 512;
+        let table = number(&bytes, number(&bytes, field));
+        bytes[table + 12..table + 16].copy_from_slice(&u32::MAX.to_le_bytes());
+    }
+    fs::write(yard.path("bad.vmdk"), &bytes).unwrap();
+    let lines = ["# Disk DescriptorFile", "version=1", "CID=1", "parentCID=ffffffff", "createType=\"monolithicFlat\""];
+    let extents = ["RW 384 FLAT \"disk.img\" 0", "NOACCESS 7808 FLAT \"disk.img\" 384", ""];
+    fs::write(yard.path("closed.vmdk"), [&lines[..], &extents].concat().join("\n")).unwrap();
+    let forbidden = "its descriptor lets nobody see what lies at 196608 of its disk (NOACCESS)";
+    for (name, why) in [
+        ("bad.qcow2", behind),
+        ("bad.vmdk", "of the block at 196608 of its disk, it reaches behind the end of the file"),
+        ("closed.vmdk", forbidden),
+    ] {
+        let input = format!("if={name}");
+        for words in [
+            &["image", "convert", name, "out.img"][..],
+            &["image", "convert", "-O", "qcow2", name, "out.img"],
+            &["image", "convert", "-n", name, "mem:4M"],
+            &["image", "compare", name, "disk.img"],
+            &["image", "dd", "bs=1M", &input, "of=out.img"],
+            &["image", "bench", "-q", "-c", "64", "-s", "64K", name],
+            &["copy", &format!("{name},ro"), "out.img"],
+        ] {
+            let mut command = blockyard();
+            let done = run(command.current_dir(yard.path("")).args(words).args(["--allow-dir", "."]));
+            let said = done.failed(if words[1] == "compare" { 2 } else { 1 }, &[name, why]).stderr;
+            assert!(said.lines().count() == 1 && !said.contains("os error"), "{words:?}: {said}");
+        }
+    }
+}

@@ -42,12 +42,12 @@ fn what_cannot_be_decompressed_is_named_and_found() {
         let said = image(&yard, ["check", name]).failed(2, &[why]);
         assert!(said.stdout.contains("1 errors were found"), "{}", said.stdout);
         let said = image(&yard, ["convert", name, "out.img"]).failed(1, &[name, why]);
-        assert_eq!(said.stderr.matches(why).count(), 1, "{}", said.stderr);
+        assert!(said.stderr.matches(why).count() == 1 && said.stderr.lines().count() == 1, "{}", said.stderr);
         assert!(!yard.path("out.img").exists());
         if name.ends_with("qcow2") {
             // In an image that is behind others, too.
             qemu_img(&yard, &format!("create -q -f qcow2 -F qcow2 -b {name} top.qcow2"));
-            let said = format!("note: top.qcow2: a part of it cannot be read: in {name}, the compressed cluster at");
+            let said = format!(" at byte 0: top.qcow2: in {name}, the compressed cluster at");
             image(&yard, ["convert", "--allow-dir", ".", "top.qcow2", "out.img"]).failed(1, &[&said]);
             image(&yard, ["check", "-r", "all", name]).failed(2, &[why]);
             // It keeps nobody from what needs its tables only.

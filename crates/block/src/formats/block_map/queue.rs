@@ -167,9 +167,15 @@ impl BlockMapSplit {
             }
             Place::Zeros if segments.iter().all(|&segment| self.memory.zero(segment)) => Ok(()),
             Place::Zeros => Err(RequestError::BadSegment),
-            Place::Forbidden => Err(RequestError::Os(libc::EACCES)),
+            Place::Forbidden => {
+                self.worker.tell_of(run.start_bytes..run.start_bytes + run.length_bytes);
+                Err(RequestError::Os(libc::EACCES))
+            }
             Place::ReadOnly => Err(RequestError::ReadOnly),
-            Place::Nowhere | Place::Unknown | Place::Unbegun => Err(RequestError::Os(libc::EIO)),
+            Place::Nowhere | Place::Unknown | Place::Unbegun => {
+                self.worker.tell_of(run.start_bytes..run.start_bytes + run.length_bytes);
+                Err(RequestError::Os(libc::EIO))
+            }
         };
         self.piece = piece;
         sent

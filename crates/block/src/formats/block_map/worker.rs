@@ -137,6 +137,13 @@ impl Worker {
         self.shared.inbox.put(job);
     }
 
+    /// Says why a range cannot be read, of which a request hears no more than a number.
+    pub(super) fn tell_of(&self, range: Range<u64>) {
+        if let Err(error) = self.image().map(range) {
+            self.readers.tell(&error);
+        }
+    }
+
     /// Reads a part of a compressed block.
     pub(super) fn unpack(&self, job: ReadJob<Image>) {
         self.readers.take(job);

@@ -120,6 +120,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     };
     let watch = AtTerminal::catch()?;
     let bench = Bench::new(&*disk, options)?;
+    disk::keep_unreadable();
     shut_in(&[&named], Vec::new(), 0)?;
     if !args.quiet && !args.json {
         print(&format!(

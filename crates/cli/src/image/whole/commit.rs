@@ -61,6 +61,7 @@ pub fn run(args: &CommitArgs) -> Result<()> {
     let commit = Commit::open(&args.image, (file, format), args.base.as_deref(), &args.allow_dir, named.keys())?;
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     let paced = Paced { watch: &watch, rate: args.rate, started: Instant::now() };
+    disk::keep_unreadable();
     shut_in(&[&named], Vec::new(), 1)?;
     let empties = !args.drop && args.base.is_none();
     let Committed { base, between } = commit.run(empties, &paced)?;

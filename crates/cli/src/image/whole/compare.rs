@@ -83,6 +83,7 @@ fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
     let disks = [open_disk(&named[0], &access)?.into(), open_disk(&named[1], &access)?.into()];
     let comparison = Comparison::new([&args.first, &args.second], disks, args.strict);
     let watch = AtTerminal::watching(args.progress && !args.quiet)?;
+    disk::keep_unreadable();
     shut_in(&[&named[0], &named[1]], Vec::new(), comparison.threads())?;
     let [first, second] = comparison.sizes();
     let warning = if first == second { "" } else { "Warning: Image size mismatch!\n" };

@@ -182,6 +182,9 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         Some(path) => args.new_image(path, &to, &source, &watch)?,
         None => args.in_place(&to, &source)?,
     };
+    if !args.salvage {
+        disk::keep_unreadable();
+    }
     let options = ConvertOptions {
         threads: args.threads.map(usize::from),
         zero_run_bytes: args.sparse,

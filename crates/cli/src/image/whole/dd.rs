@@ -138,6 +138,7 @@ pub fn run(args: &DdArgs) -> Result<()> {
         }
     };
     let conversion = Conversion::new([&from, &to], source, to_make, ConvertOptions::default());
+    disk::keep_unreadable();
     shut_in(&[&named, &target], conversion.replaces_in().into_iter().collect(), conversion.threads())?;
     let Converted { length_bytes, .. } = conversion.run(&watch)?;
     drop(watch);

@@ -76,6 +76,7 @@ pub fn run(args: &RebaseArgs) -> Result<()> {
             backing.as_ref().map(|backing| behind::open(rebase.path(), backing, &allow_dirs, key_file)).transpose()?;
         if let Some(keeping) = rebase.keeping(behind, &args.allow_dir, named.keys())? {
             let watch = AtTerminal::watching(args.progress && !args.quiet)?;
+            disk::keep_unreadable();
             shut_in(&[&named], Vec::new(), 1)?;
             keeping.run(&watch)?;
         }

@@ -83,7 +83,8 @@ impl Image {
                     return Ok((Qcow2Mapping { length_bytes, depth, kind: Qcow2MappingKind::Zeros }, None));
                 }
                 Storage::Forbidden => {
-                    let problem = format!("nobody may see what lies at {offset} of its disk (NOACCESS)");
+                    let problem =
+                        format!("its descriptor lets nobody see what lies at {offset} of its disk (NOACCESS)");
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
                 }
             };
