@@ -190,7 +190,7 @@ fn what_makes_no_sense_is_said_with_its_names() {
             "the options of vpc images are size, preallocation, subformat, force_size",
         ),
         ("create -f raw -o compat6 x.img 1M", "raw images have no compat6"),
-        ("commit top.vmdk", "`blockyard image convert` makes one image"),
+        ("rebase -u -b base.vmdk -F vmdk top.vmdk", "only qcow2 images are rebased"),
     ] {
         image(&yard, line.split(' ')).failed(2, &[said]);
     }
