@@ -9,10 +9,12 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -181,16 +183,31 @@ pub fn run_without_leftovers(command: &mut Command) -> Outcome {
 fn finish_while(mut child: Child, mut look: impl FnMut(u32)) -> Outcome {
     let started = Instant::now();
     let pid = child.id();
-    // The texts are short: they fit the pipes.
-    while child.try_wait().unwrap().is_none() {
-        if started.elapsed() > PATIENCE {
-            let _ = child.kill();
-            panic!("it takes too long: {:#?}", Outcome::from(child.wait_with_output().unwrap()));
+    // Nobody waits for room in a pipe.
+    let (stdout, stderr) = (read_aside(child.stdout.take()), read_aside(child.stderr.take()));
+    let texts = || [stdout, stderr].map(|text| text.join().unwrap());
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if started.elapsed() > PATIENCE => {
+                let _ = child.kill();
+                panic!("it takes too long: {:?} {:#?}", child.wait().unwrap(), texts());
+            }
+            None => look(pid),
         }
-        look(pid);
         std::thread::sleep(Duration::from_millis(2));
-    }
-    child.wait_with_output().unwrap().into()
+    };
+    let [stdout, stderr] = texts();
+    Outcome { code: status.code(), stdout, stderr }
+}
+
+/// What comes out of a pipe until its end.
+fn read_aside(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    std::thread::spawn(|| {
+        let mut text = String::new();
+        pipe.map(|mut pipe| pipe.read_to_string(&mut text)).transpose().unwrap();
+        text
+    })
 }
 
 /// Processes whose parent is `pid`.
