@@ -9,6 +9,7 @@ mod extents;
 mod job;
 mod lock;
 mod opening;
+mod stability;
 mod sync;
 mod threads;
 mod uring;
@@ -20,6 +21,7 @@ pub(crate) use backing::check_logical_block;
 pub use error::FileDiskError;
 pub use lock::FileUsers;
 use rustix::io::Errno;
+pub(crate) use stability::Stability;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -105,6 +107,11 @@ impl FileDisk {
         let file = Self::open_file(path, options.read_only)?;
         Self::lock(&file, path, options)?;
         Self::on_opened(file, path, options)
+    }
+
+    /// Whether what is written can be made stable: for who writes to the file by other calls than queues'.
+    pub(crate) fn stability(&self) -> Arc<Stability> {
+        Arc::clone(&self.backing.stability)
     }
 
     /// Opens the file at `path` as [`FileDisk::open`] does, without locking it.

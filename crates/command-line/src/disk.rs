@@ -70,7 +70,7 @@ pub fn watch_images() {
         let path = shown(path);
         let said = match trouble {
             ImageTrouble::UnclosedQcow2 => format!(
-                "{path}: closing it failed: {error}; what was written is there, but bitmaps in it may stay in use, and \
+                "{path}: closing it failed: {error}; what was flushed is there, but bitmaps in it may stay in use, and \
                  clusters be leaked, which {} gives back",
                 Remedy::RepairImage
             ),

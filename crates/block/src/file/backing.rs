@@ -1,6 +1,7 @@
 //! The opened file or block device that a disk and its queues share.
 
 use super::direct::{Direct, DirectRange};
+use super::stability::Stability;
 use super::{FileDiskError, FileOptions, device};
 use crate::limits::{LOGICAL_BLOCK_MAX_BYTES, LOGICAL_BLOCK_MIN_BYTES, SEGMENTS_MAX};
 use crate::{Geometry, RequestError, descriptor_path};
@@ -12,6 +13,7 @@ use std::fs::{self, File, FileType, Metadata};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// An opened file or block device.
@@ -25,6 +27,7 @@ pub(crate) struct Backing {
     length_bytes: AtomicU64,
     pub(super) is_block_device: bool,
     pub(super) cache_unsafe: bool,
+    pub(super) stability: Arc<Stability>,
     pub(super) discard: Support,
     pub(super) punch_hole: Support,
     pub(super) zero_range: Support,
@@ -93,6 +96,7 @@ impl Backing {
             length_bytes: AtomicU64::new(length_bytes),
             is_block_device,
             cache_unsafe: options.cache_unsafe,
+            stability: Arc::default(),
             discard: Support::default(),
             punch_hole: Support::default(),
             zero_range: Support::default(),

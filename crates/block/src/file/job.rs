@@ -9,6 +9,7 @@ use super::direct::DirectRange;
 use crate::memory_map::ZERO_PAGE;
 use crate::{MemoryMap, Operation, Request, RequestError, Segment};
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Most iovecs the kernel takes in one call: UIO_MAXIOV.
@@ -91,6 +92,11 @@ enum Step {
     WriteZeros,
 }
 
+/// Whether what is written can be made stable.
+fn check_stability(backing: &Backing) -> Result<(), RequestError> {
+    backing.stability.check().map_err(|errno| RequestError::Os(errno.raw_os_error()))
+}
+
 // SAFETY: the iovecs' pointers are into memory that the job itself keeps mapped (or static); it is reached through them
 // by the kernel only, which does not care for the thread.
 unsafe impl Send for Job {}
@@ -148,13 +154,16 @@ impl Job {
             }
             Operation::Write { force_unit_access } => {
                 let flags = if force_unit_access && !backing.cache_unsafe { libc::RWF_DSYNC } else { 0 };
+                if flags != 0 {
+                    check_stability(backing)?;
+                }
                 let in_pieces = flags == 0 && backing.direct.is_none();
                 self.gather(request.segments, if in_pieces { WRITE_CALL_BYTES_MAX } else { usize::MAX })?;
                 Ok(if self.left_bytes == 0 { Step::End(Ok(())) } else { Step::Write { flags } })
             }
             // Nothing was written through a read-only disk.
             Operation::Flush if backing.cache_unsafe || backing.geometry.read_only => Ok(Step::End(Ok(()))),
-            Operation::Flush => Ok(Step::Sync),
+            Operation::Flush => check_stability(backing).map(|()| Step::Sync),
             _ if self.left_bytes == 0 => Ok(Step::End(Ok(()))),
             Operation::Discard { .. } if backing.is_block_device && backing.discard.is_likely() => {
                 Ok(Step::DiscardDevice)
@@ -367,6 +376,13 @@ impl Job {
     }
 
     fn after_error(&mut self, errno: i32, backing: &Backing) -> Step {
+        match self.step {
+            Step::Sync => backing.stability.lost(),
+            Step::Write { flags: libc::RWF_DSYNC } => {
+                backing.stability.stable_write_failed(Errno::from_raw_os_error(errno))
+            }
+            _ => {}
+        }
         let support = match self.step {
             Step::DiscardDevice => &backing.discard,
             Step::Discard | Step::PunchZeros => &backing.punch_hole,

@@ -2,6 +2,7 @@
 //!
 //! Tests have another type in this one's place, which makes the same calls and records them: `recorded_file.rs`.
 
+use crate::file::Stability;
 use crate::{Disk, FileDisk};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync, ftruncate};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
@@ -14,20 +15,33 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// A file, or a block device.
-pub(super) struct HostFile(File);
+pub(super) struct HostFile {
+    file: File,
+    /// That of the disk that queues reach, where there is one.
+    stability: Arc<Stability>,
+}
 
 impl HostFile {
     pub(super) fn new(file: File) -> Self {
-        Self(file)
+        Self { file, stability: Arc::default() }
     }
 
     /// A file that queues reach as `disk`, and that disk.
     pub(super) fn with_disk(file: File, disk: FileDisk) -> (Self, Arc<dyn Disk>) {
-        (Self::new(file), Arc::new(disk))
+        (Self { file, stability: disk.stability() }, Arc::new(disk))
     }
 
+    /// # Errors
+    /// When this one fails, or one before did, of this or of a queue: what is lost then is not known.
     pub(super) fn sync(&self) -> io::Result<()> {
-        Ok(fdatasync(&self.0)?)
+        self.stability.check()?;
+        Ok(fdatasync(&self.file).inspect_err(|_| self.stability.lost())?)
+    }
+
+    /// As a sync that failed.
+    #[cfg(test)]
+    pub(super) fn lose(&self) {
+        self.stability.lost();
     }
 
     /// A sync that what follows relies on.
@@ -36,20 +50,23 @@ impl HostFile {
     }
 
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)
     }
 
     /// Writes, and waits until these bytes are stable.
     pub(super) fn write_stable(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
         while !bytes.is_empty() {
-            match pwritev2(&self.0, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC) {
+            match pwritev2(&self.file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     bytes = &bytes[count..];
                     offset += count as u64;
                 }
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(errno) => {
+                    self.stability.stable_write_failed(errno);
+                    return Err(errno.into());
+                }
             }
         }
         Ok(())
@@ -57,22 +74,22 @@ impl HostFile {
 
     /// Cuts the file off there, or goes on with zeros up to there.
     pub(super) fn set_length(&self, length: u64) -> io::Result<()> {
-        Ok(ftruncate(&self.0, length)?)
+        Ok(ftruncate(&self.file, length)?)
     }
 
     /// Zeroes a range that lies in the file.
     pub(super) fn fallocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
-        fallocate(&self.0, mode, offset, length)
+        fallocate(&self.file, mode, offset, length)
     }
 
     /// Reads all of it if it is in memory; what is not is fetched meanwhile, and the error is
     /// [`io::ErrorKind::WouldBlock`]. False: that cannot be done here.
     pub(super) fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
-        match preadv2(&self.0, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT) {
+        match preadv2(&self.file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT) {
             Ok(count) => Ok(count == buffer.len()),
             Err(Errno::AGAIN) => {
                 // Advice that is not taken does no harm.
-                let _ = fadvise(&self.0, offset, NonZeroU64::new(buffer.len() as u64), Advice::WillNeed);
+                let _ = fadvise(&self.file, offset, NonZeroU64::new(buffer.len() as u64), Advice::WillNeed);
                 Err(io::ErrorKind::WouldBlock.into())
             }
             Err(_) => Ok(false),
@@ -82,7 +99,7 @@ impl HostFile {
     /// What lies behind the end reads as zeros. Whether all lies before it.
     pub(super) fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<bool> {
         while !buffer.is_empty() {
-            match self.0.read_at(buffer, offset) {
+            match self.file.read_at(buffer, offset) {
                 Ok(0) => {
                     buffer.fill(0);
                     return Ok(false);
@@ -101,12 +118,12 @@ impl HostFile {
 
 impl AsFd for HostFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.file.as_fd()
     }
 }
 
 impl fmt::Debug for HostFile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
+        self.file.fmt(formatter)
     }
 }

@@ -168,7 +168,11 @@ impl RecordedFile {
 
     /// Once, as the kernel says it.
     fn may_fail_to_sync(&self) -> io::Result<()> {
-        if self.failures.sync_fails.swap(false, Ordering::SeqCst) { Err(Errno::IO.into()) } else { Ok(()) }
+        if !self.failures.sync_fails.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.file.lose();
+        Err(Errno::IO.into())
     }
 
     pub(super) fn barrier(&self) -> io::Result<()> {

@@ -147,6 +147,36 @@ fn a_discard_that_is_refused_is_done() {
     assert_eq!(job.advance(-libc::EOPNOTSUPP, &backing), Some(Ok(())));
 }
 
+/// The kernel says once that something was lost: whoever flushes next, on whichever queue, is to hear of it, too.
+#[test]
+fn what_could_not_be_made_stable_is_told_to_whoever_asks() {
+    let write = |force_unit_access| Operation::Write { force_unit_access };
+    for (operation, errno, is_lost) in [
+        (Operation::Flush, libc::EIO, true),
+        (Operation::Flush, libc::ENOSPC, true),
+        (write(true), libc::EIO, true),
+        (write(true), libc::ENOSPC, false),
+        (write(false), libc::EIO, false),
+        (Operation::Read, libc::EIO, false),
+    ] {
+        let (mut job, backing) = begun(operation);
+        assert_eq!(job.advance(-errno, &backing), Some(Err(RequestError::Os(errno))));
+        let mut other = Job::new(&Arc::new(MemoryMap::allocate(&[(0, 65536)]).unwrap()));
+        for (operation, segments) in [(Operation::Flush, &[][..]), (write(true), &SEGMENTS)] {
+            other.begin(&Request { operation, offset_bytes: 1000, segments, token: 6 }, &backing);
+            match other.call() {
+                Call::Nothing => {
+                    assert!(is_lost);
+                    assert_eq!(other.advance(0, &backing), Some(Err(RequestError::Os(libc::EIO))));
+                }
+                _ => assert!(!is_lost, "{operation:?}, {errno}"),
+            }
+        }
+        other.begin(&Request { operation: write(false), offset_bytes: 0, segments: &SEGMENTS, token: 7 }, &backing);
+        assert!(matches!(other.call(), Call::Write(_)), "what is there can be written to");
+    }
+}
+
 /// A write of 1 MiB and 5 KiB into the page cache, as its calls, each as its place and length.
 fn long_write() -> (Job, Backing) {
     const LONG: [Segment; 3] = [segment(0, 300 << 10), segment(1 << 20, 5 << 10), segment(2 << 20, 724 << 10)];

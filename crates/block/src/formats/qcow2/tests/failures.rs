@@ -191,7 +191,11 @@ fn nothing_leads_to_what_could_not_be_made_stable() {
     assert_eq!(user.write(CLUSTER, 512, 7), failed);
     assert!(!user.failures().sync_fails.load(Ordering::SeqCst));
     assert_eq!(user.write(2 * CLUSTER, 512, 8), failed, "it would take along what was lost");
-    assert_eq!(user.perform(Operation::Flush, 0, 0), Ok(()));
+    // Nor can anybody be told that what was written is stable.
+    for _ in 0..2 {
+        assert_eq!(user.perform(Operation::Flush, 0, 0), failed);
+    }
+    assert_eq!(user.perform(Operation::Write { force_unit_access: true }, 0, 512), failed);
     drop(user);
     let mut user = User::of(&path);
     for (offset, byte) in [(0, 1), (512, 3), (CLUSTER, 3), (CLUSTER + 512, 3), (2 * CLUSTER, 3)] {
