@@ -53,11 +53,19 @@ pub struct Segment {
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryMapError {
     /// The operating system gave no memory.
-    #[error("no memory for the guest")]
+    #[error("cannot get memory for requests{}", remedy(.0))]
     Allocate(#[from] io::Error),
     /// The regions overlap, are empty or wrap around.
     #[error("bad layout of guest memory: {0}")]
     Layout(String),
+}
+
+/// What helps, where it is known: memory that is shared is a file to the limit of files' sizes.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EFBIG) => ", which is more than `ulimit -f` lets a file have: raise that limit",
+        _ => "",
+    }
 }
 
 /// A set of memory regions, mapped here and in a hypervisor, and, where each is in a memfd of sealed size, in a guest

@@ -12,11 +12,11 @@ use crate::{FileIdentity, OpenedFile, size};
 pub use error::ReplacementError;
 pub use hints::{FileHints, UnknownHint};
 pub(crate) use new_file::NewFile;
-use new_place::{NewPlace, OldFile};
+use new_place::{Attributes, NewPlace};
 pub use new_place::{refuse_missing_device, refuse_strangers};
 use rustix::fs::{
-    AtFlags, FallocateFlags, Gid, Mode, Uid, XattrFlags, fallocate, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr,
-    fstat, fsync, statat, unlinkat,
+    AtFlags, FallocateFlags, Gid, Mode, Uid, XattrFlags, fallocate, fchmod, fchown, fgetxattr, flistxattr,
+    fremovexattr, fsetxattr, fstat, fsync, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::fs::File;
@@ -30,8 +30,11 @@ const PERMISSIONS: Mode = Mode::from_raw_mode(0o777);
 /// Those of a file whose contents come from nowhere in particular: what the umask leaves of them.
 const NEW_PERMISSIONS: Mode = Mode::from_raw_mode(0o666);
 
-/// Longest extended attribute that there can be (xattr(7)).
-const ACL_BYTES_MAX: usize = 64 << 10;
+/// Those of a file that has not its rights yet.
+const OWNERS_ALONE: Mode = Mode::from_raw_mode(0o600);
+
+/// Longest extended attribute that there can be, and longest list of their names (xattr(7)).
+const XATTR_BYTES_MAX: usize = 64 << 10;
 
 /// A file's access control list, if it has more than permission bits (acl(5)).
 const ACL: &str = "system.posix_acl_access";
@@ -52,9 +55,20 @@ pub struct ReplacementFile {
     companion: Option<Box<Self>>,
 }
 
-/// The group's permissions that are no more than everybody's.
-fn others_rights_for_group(mode: Mode) -> Mode {
-    Mode::from_raw_mode((mode & Mode::RWXO).as_raw_mode() << 3)
+/// What has become of an access control list.
+enum List {
+    /// There is none.
+    None,
+    TakenOver,
+    /// There is or may be one, and the new file has not the same.
+    Lost,
+}
+
+/// The group's and others' permissions where it is another group: what both have.
+fn rights_of_all(mode: Mode) -> Mode {
+    let bits = mode.as_raw_mode();
+    let both = (bits >> 3) & bits & 0o7;
+    Mode::from_raw_mode(both << 3 | both)
 }
 
 impl ReplacementFile {
@@ -86,11 +100,15 @@ impl ReplacementFile {
         let place = &destination.place;
         let directory = place.readable_directory();
         let directory = directory.map_err(|error| ReplacementError::new("open the directory of", path, error))?;
-        let mode = destination.replaces.as_ref().map_or(mode, |old| old.mode & PERMISSIONS);
+        // Until it has the old one's rights, it is for its owner: who opens a file may read what is written to it later.
+        let mode = destination.replaces.as_ref().map_or(mode, |_| OWNERS_ALONE);
         let new = create(directory, &place.name, mode)
             .map_err(|errno| ReplacementError::new("create a file beside", &place.path, errno))?;
         let replacement = Self { new, destination, companion: None };
-        replacement.take_over_attributes()?;
+        if let Some(old) = &replacement.destination.replaces {
+            replacement.take_over_attributes(&old.attributes)?;
+            replacement.take_over_labels(&old.attributes);
+        }
         Ok(replacement)
     }
 
@@ -105,14 +123,14 @@ impl ReplacementFile {
         if path.symlink_metadata().is_ok() {
             return Err(ReplacementError::Taken(path.to_owned()));
         }
-        let own = fstat(self.file()).map_err(|errno| self.failed("look at the new file for", errno))?;
-        let mode = Mode::from_raw_mode(own.st_mode) & PERMISSIONS;
-        // Their groups may differ.
-        let mode = match self.replaces_existing() {
-            true => (mode & !Mode::RWXG) | others_rights_for_group(mode),
-            false => mode,
-        };
-        let companion = Self::create_with(path, mode, NewFile::create)?;
+        let companion = Self::create_with(path, OWNERS_ALONE, NewFile::create)?;
+        // By another path, the two may be one.
+        let directory = |of: &Self| FileIdentity::of_open(of.new.directory()).ok();
+        if companion.destination.place.name == self.destination.place.name && directory(&companion) == directory(&self)
+        {
+            return Err(ReplacementError::Taken(path.to_owned()));
+        }
+        companion.take_over_attributes(&self.attributes()?)?;
         Ok(Self { companion: Some(Box::new(companion)), ..self })
     }
 
@@ -121,8 +139,16 @@ impl ReplacementFile {
         self.companion.as_deref()
     }
 
-    fn take_over_attributes(&self) -> Result<(), ReplacementError> {
-        let Some(old) = &self.destination.replaces else { return Ok(()) };
+    /// Who may do what with the new file.
+    fn attributes(&self) -> Result<Attributes, ReplacementError> {
+        let status = fstat(self.file()).map_err(|errno| self.failed("look at the new file for", errno))?;
+        let file = self.file().try_clone().map_err(|error| self.failed("look at the new file for", error))?;
+        let mode = Mode::from_raw_mode(status.st_mode);
+        Ok(Attributes { mode, user: status.st_uid, group: status.st_gid, file: Some(file) })
+    }
+
+    /// Gives the new file another one's owner, group, permissions and list, or less: nobody may do more with it.
+    fn take_over_attributes(&self, old: &Attributes) -> Result<(), ReplacementError> {
         let new = fstat(self.file()).map_err(|errno| self.failed("look at the new file for", errno))?;
         // Whose number only stands for somebody else's gets nothing.
         let user = has_number(old.user).then(|| Uid::from_raw(old.user));
@@ -133,28 +159,51 @@ impl ReplacementFile {
             let is_given = fchown(self.file(), user, group).is_ok() || fchown(self.file(), None, group).is_ok();
             grouped_alike |= group.is_some() && is_given;
         }
-        let listed_alike = self.take_over_acl(old);
-        // One group's rights must not become another's, nor those of people on a list the group's.
-        let mode = match grouped_alike && listed_alike {
-            true => old.mode & PERMISSIONS,
-            false => (old.mode & PERMISSIONS & !Mode::RWXG) | others_rights_for_group(old.mode),
+        let mode = match self.take_over_acl(old) {
+            List::None | List::TakenOver if grouped_alike => old.mode & PERMISSIONS,
+            // One group's rights must not become another's.
+            List::None => rights_of_all(old.mode),
+            // Whom a list keeps out may be anybody.
+            List::TakenOver | List::Lost => Mode::empty(),
         };
+        let mode = (old.mode & Mode::RWXU) | mode;
         fchmod(self.file(), mode).map_err(|errno| self.failed("set the permissions of", errno))
     }
 
-    /// Gives the new file the old one's ACL, and not what its directory has new files inherit; false when that cannot
-    /// be.
-    fn take_over_acl(&self, old: &OldFile) -> bool {
+    /// Gives the new file the other one's ACL, and not what its directory has new files inherit.
+    fn take_over_acl(&self, old: &Attributes) -> List {
         let inherits_none = match fremovexattr(self.file(), ACL) {
-            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => true,
-            Err(_) => false,
+            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => List::None,
+            Err(_) => List::Lost,
         };
         let Some(file) = &old.file else { return inherits_none };
-        let mut acl = Vec::with_capacity(ACL_BYTES_MAX);
+        let mut acl = Vec::with_capacity(XATTR_BYTES_MAX);
         match fgetxattr(file, ACL, rustix::buffer::spare_capacity(&mut acl)) {
-            Ok(_) => fsetxattr(self.file(), ACL, &acl, XattrFlags::empty()).is_ok(),
+            Ok(_) => match fsetxattr(self.file(), ACL, &acl, XattrFlags::empty()) {
+                Ok(()) => List::TakenOver,
+                Err(_) => List::Lost,
+            },
             Err(Errno::NODATA | Errno::OPNOTSUPP) => inherits_none,
-            Err(_) => false,
+            Err(_) => List::Lost,
+        }
+    }
+
+    /// Gives the new file what else is said of the old one, as far as that is possible: by whom it may be used in the
+    /// eyes of SELinux, and what users have noted.
+    fn take_over_labels(&self, old: &Attributes) {
+        let Some(file) = &old.file else { return };
+        let mut names = Vec::with_capacity(XATTR_BYTES_MAX);
+        let mut value = Vec::with_capacity(XATTR_BYTES_MAX);
+        if flistxattr(file, rustix::buffer::spare_capacity(&mut names)).is_err() {
+            return;
+        }
+        for name in names.split(|&byte| byte == 0) {
+            if name.starts_with(b"user.") || name == b"security.selinux" {
+                value.clear();
+                // There is nobody to tell, and the file is as good without.
+                let _ = fgetxattr(file, name, rustix::buffer::spare_capacity(&mut value))
+                    .and_then(|_| fsetxattr(self.file(), name, &value, XattrFlags::empty()));
+            }
         }
     }
 
@@ -211,16 +260,11 @@ impl ReplacementFile {
             self.sync()?;
         }
         if let Some(companion) = &mut companion {
-            companion.take_free_place()?;
+            companion.take_place()?;
             let synced = if durable { companion.sync_directory() } else { Ok(()) };
             synced.inspect_err(|_| companion.lose_place())?;
         }
-        let placed = match companion.is_some() && !self.replaces_existing() {
-            // By another path, its name may be the companion's.
-            true => self.take_free_place(),
-            false => self.take_place(),
-        };
-        placed.inspect_err(|_| companion.iter().for_each(|companion| companion.lose_place()))?;
+        self.take_place().inspect_err(|_| companion.iter().for_each(|companion| companion.lose_place()))?;
         if durable { self.sync_directory() } else { Ok(()) }
     }
 
@@ -232,14 +276,15 @@ impl ReplacementFile {
         fsync(self.new.directory()).map_err(|errno| self.failed("write to stable storage the directory of", errno))
     }
 
+    /// Gets its name, if what has it is what had it at first: nobody else's file goes with its name.
     fn take_place(&mut self) -> Result<(), ReplacementError> {
-        let placed = self.new.take_place(&self.destination.place.name);
-        placed.map_err(|errno| self.failed("put the finished file in the place of", errno))
-    }
-
-    fn take_free_place(&mut self) -> Result<(), ReplacementError> {
-        self.new.take_free_place(&self.destination.place.name).map_err(|errno| match errno {
-            Errno::EXIST => ReplacementError::Taken(self.path().to_owned()),
+        let NewPlace { place, replaces } = &self.destination;
+        let placed = match replaces {
+            Some(old) => self.new.take_place(&place.name, old.identity),
+            None => self.new.take_free_place(&place.name),
+        };
+        placed.map_err(|errno| match errno {
+            Errno::EXIST => ReplacementError::MadeMeanwhile(self.path().to_owned()),
             _ => self.failed("put the finished file in the place of", errno),
         })
     }

@@ -13,6 +13,12 @@ pub enum ReplacementError {
     /// What is to be a new file is there already.
     #[error("{} is there already, and nothing of it would be left: remove it, or choose another name", shown(.0))]
     Taken(PathBuf),
+    /// Another program has made, or put there, a file of the name since this one was begun.
+    #[error(
+        "something else has been put at {} since this began, and is left as it is: choose another name, or remove it and begin again",
+        shown(.0)
+    )]
+    MadeMeanwhile(PathBuf),
     /// The path is taken by something that is not a regular file.
     #[error("{} is {kind}: name a regular file, or one that does not exist yet", shown(path))]
     NotAFile {

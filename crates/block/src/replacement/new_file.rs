@@ -1,7 +1,7 @@
 //! Files that get their names when they are complete.
 
-use crate::descriptor_path;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat, renameat, unlinkat};
+use crate::{FileIdentity, descriptor_path};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, statat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -50,22 +50,27 @@ impl NewFile {
         &self.directory
     }
 
-    /// Gets its name, in the place of the file that has it.
-    pub(super) fn take_place(&mut self, name: &OsStr) -> rustix::io::Result<()> {
-        if self.temporary_name.is_none() {
-            // A name that is free needs no detour by a temporary one.
-            match self.link_as(name) {
-                Err(Errno::EXIST) => {}
-                done => return done,
-            }
-            let (_, temporary) = with_random_name(name, |temporary| self.link_as(temporary))?;
+    /// Gets its name, in the place of the file that has it, or if nothing has.
+    ///
+    /// # Errors
+    /// [`Errno::EXIST`] when it is another file that has it.
+    pub(super) fn take_place(&mut self, name: &OsStr, old: FileIdentity) -> rustix::io::Result<()> {
+        let found = match statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return self.take_free_place(name),
+            found => FileIdentity::of(&found?),
+        };
+        if found != old {
+            return Err(Errno::EXIST);
+        }
+        let temporary = match self.temporary_name.take() {
+            Some(temporary) => temporary,
+            None => with_random_name(name, |temporary| self.link_as(temporary))?.1,
+        };
+        let renamed = renameat(&self.directory, &temporary, &self.directory, name);
+        if renamed.is_err() {
             self.temporary_name = Some(temporary);
         }
-        if let Some(temporary) = &self.temporary_name {
-            renameat(&self.directory, temporary, &self.directory, name)?;
-            self.temporary_name = None;
-        }
-        Ok(())
+        renamed
     }
 
     /// Gets its name if nothing else has it.
@@ -73,15 +78,17 @@ impl NewFile {
     /// # Errors
     /// [`Errno::EXIST`] when something has.
     pub(crate) fn take_free_place(&mut self, name: &OsStr) -> rustix::io::Result<()> {
-        match &self.temporary_name {
-            None => self.link_as(name),
-            Some(temporary) => {
+        let Some(temporary) = &self.temporary_name else { return self.link_as(name) };
+        match renameat_with(&self.directory, temporary, &self.directory, name, RenameFlags::NOREPLACE) {
+            // A file system that knows no such flag may know other names of one file.
+            Err(Errno::INVAL | Errno::NOSYS) => {
                 linkat(&self.directory, temporary, &self.directory, name, AtFlags::empty())?;
                 unlinkat(&self.directory, temporary, AtFlags::empty())?;
-                self.temporary_name = None;
-                Ok(())
             }
+            renamed => renamed?,
         }
+        self.temporary_name = None;
+        Ok(())
     }
 
     fn link_as(&self, name: &OsStr) -> rustix::io::Result<()> {

@@ -4,8 +4,10 @@ use super::ReplacementError;
 use crate::named_file::is_without_a_name;
 use crate::place::{Place, is_for_devices, is_mount_root};
 use crate::users::has_number;
-use crate::{FileDisk, FileOptions};
-use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags, accessat, fstat, openat, statx};
+use crate::{FileDisk, FileIdentity, FileOptions};
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags, accessat, fstat, openat, statx,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::fs::File;
@@ -21,13 +23,23 @@ pub(super) struct NewPlace {
     pub(super) replaces: Option<OldFile>,
 }
 
-/// What a replacement takes over from the file that it replaces.
+/// The file that is replaced.
 #[derive(Debug)]
 pub(super) struct OldFile {
+    pub(super) attributes: Attributes,
+    pub(super) identity: FileIdentity,
+    /// Open, so that no other file gets its inode's number.
+    _opened: OwnedFd,
+}
+
+/// Who may do what with a file.
+#[derive(Debug)]
+pub(super) struct Attributes {
     pub(super) mode: Mode,
     pub(super) user: u32,
     pub(super) group: u32,
-    /// The file itself, for its lock and its ACL; `None` for one that may not be read, which is nobody's image.
+    /// The file itself, for its ACL, and of an old one for its lock; `None` for one that may not be read, which is
+    /// nobody's image.
     pub(super) file: Option<File>,
 }
 
@@ -35,23 +47,24 @@ impl NewPlace {
     /// What a path leads to is decided once, by the kernel and its rules on whose symbolic links are followed.
     pub(super) fn find(path: &Path) -> Result<Self, ReplacementError> {
         match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(file) => Self::of_existing(path, &file),
+            Ok(file) => Self::of_existing(path, file),
             Err(Errno::NOENT) if path.is_symlink() => Err(ReplacementError::DanglingLink(path.to_owned())),
             Err(Errno::NOENT) => Self::of_new(path),
             Err(errno) => Err(ReplacementError::new("look at", path, errno)),
         }
     }
 
-    fn of_existing(path: &Path, opened: &OwnedFd) -> Result<Self, ReplacementError> {
+    fn of_existing(path: &Path, opened: OwnedFd) -> Result<Self, ReplacementError> {
         let failed = |error: io::Error| ReplacementError::new("look at", path, error);
-        let status = statx(opened, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(|e| failed(e.into()))?;
+        let identity = FileIdentity::of_open(&opened).map_err(|errno| failed(errno.into()))?;
+        let status = statx(&opened, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(|e| failed(e.into()))?;
         if let Some(kind) = unsuitable(FileType::from_raw_mode(status.stx_mode.into())) {
             return Err(ReplacementError::NotAFile { path: path.to_owned(), kind });
         }
-        if is_mount_root(opened).map_err(failed)? {
+        if is_mount_root(&opened).map_err(failed)? {
             return Err(ReplacementError::MountPoint(path.to_owned()));
         }
-        let place = Place::of(opened, path).map_err(failed)?;
+        let place = Place::of(&opened, path).map_err(failed)?;
         if is_strangers(&place, status.stx_uid).map_err(failed)? {
             return Err(ReplacementError::Strangers(path.to_owned()));
         }
@@ -65,12 +78,16 @@ impl NewPlace {
                 return Err(ReplacementError::NotWritable { path: path.to_owned(), source: errno.into() });
             }
         }
+        if let Some(errno) = cannot_be_replaced(&place, &status).map_err(failed)? {
+            return Err(ReplacementError::NotWritable { path: path.to_owned(), source: errno.into() });
+        }
         let file = place.open(OFlags::RDONLY).ok().filter(|file| is_same(file, &status));
         if let Some(file) = &file {
             FileDisk::lock(file, path, &FileOptions::default())?;
         }
         let mode = Mode::from_raw_mode(u32::from(status.stx_mode) & 0o7777);
-        Ok(Self { replaces: Some(OldFile { mode, user: status.stx_uid, group: status.stx_gid, file }), place })
+        let attributes = Attributes { mode, user: status.stx_uid, group: status.stx_gid, file };
+        Ok(Self { replaces: Some(OldFile { attributes, identity, _opened: opened }), place })
     }
 
     fn of_new(path: &Path) -> Result<Self, ReplacementError> {
@@ -138,6 +155,19 @@ fn is_strangers(place: &Place, owner: u32) -> io::Result<bool> {
     let is_shared = mode.contains(Mode::SVTX) && mode.intersects(Mode::WGRP | Mode::WOTH);
     let is_known = [geteuid().as_raw(), directory.st_uid].contains(&owner) && has_number(owner);
     Ok(is_shared && !is_known)
+}
+
+/// Why a file that may be written may not lose its name to another one, as far as that is known before.
+fn cannot_be_replaced(place: &Place, file: &Statx) -> io::Result<Option<Errno>> {
+    let statx_of = |directory| statx(directory, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    let directory = statx_of(&place.directory)?;
+    let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    let is_fixed = [&directory, file].into_iter().any(|status| status.stx_attributes.intersects(fixed));
+    // In a sticky directory, its owner, the file's and who may do all can.
+    let me = geteuid();
+    let is_sticky = Mode::from_raw_mode(directory.stx_mode.into()).contains(Mode::SVTX);
+    let is_mine = me.is_root() || [directory.stx_uid, file.stx_uid].contains(&me.as_raw());
+    Ok((is_fixed || is_sticky && !is_mine).then_some(Errno::PERM))
 }
 
 fn is_same(file: &File, status: &Statx) -> bool {

@@ -1,9 +1,9 @@
 //! Replacing files, with and without a temporary name.
 
 use super::new_file::{NAME_MAX_BYTES, NewFile, temporary_name};
-use super::{ACL, CreateFile, NEW_PERMISSIONS, ReplacementError, ReplacementFile};
+use super::{ACL, CreateFile, NEW_PERMISSIONS, ReplacementError, ReplacementFile, rights_of_all};
 use crate::tests::own_mounts::among_own_mounts;
-use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::fs::{Mode, XattrFlags, getxattr, setxattr};
 use rustix::mount::{MountFlags, mount, mount_bind};
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -201,27 +201,47 @@ fn as_ordinary_user<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 }
 
 #[test]
-fn a_name_that_was_taken_meanwhile_is_replaced() {
+fn what_has_been_put_at_the_name_meanwhile_stays() {
     for create in BOTH {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("disk.img");
-        let replacement = ReplacementFile::create_with(&path, NEW_PERMISSIONS, create).unwrap();
-        fs::write(&path, "meanwhile").unwrap();
-        replacement.commit(false).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"");
-        assert_eq!(names_in(&directory), ["disk.img"]);
+        for (was_there, durable) in [(false, true), (false, false), (true, true), (true, false)] {
+            let directory = tempfile::tempdir().unwrap();
+            let [path, other] = ["disk.img", "other"].map(|name| directory.path().join(name));
+            if was_there {
+                fs::write(&path, "old").unwrap();
+            }
+            let begin = || ReplacementFile::create_with(&path, NEW_PERMISSIONS, create).unwrap();
+            let refused = |replacement: ReplacementFile| {
+                let error = replacement.commit(durable).unwrap_err();
+                assert!(matches!(error, ReplacementError::MadeMeanwhile(_)), "{error}");
+                assert_eq!(names_in(&directory), ["disk.img"]);
+            };
+            let replacement = begin();
+            fs::write(&other, "meanwhile").unwrap();
+            fs::rename(&other, &path).unwrap();
+            refused(replacement);
+            assert_eq!(fs::read(&path).unwrap(), b"meanwhile");
+            let replacement = begin();
+            fs::remove_file(&path).unwrap();
+            fs::create_dir(&path).unwrap();
+            refused(replacement);
+            fs::remove_dir(&path).unwrap();
+            let replacement = begin();
+            symlink("nowhere", &path).unwrap();
+            refused(replacement);
+        }
     }
 }
 
 #[test]
-fn a_commit_that_fails_leaves_nothing_behind() {
+fn a_file_that_was_removed_meanwhile_is_no_hindrance() {
     for create in BOTH {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk.img");
+        fs::write(&path, "old").unwrap();
         let replacement = ReplacementFile::create_with(&path, NEW_PERMISSIONS, create).unwrap();
-        fs::create_dir(&path).unwrap();
-        let error = replacement.commit(true).unwrap_err().to_string();
-        assert!(error.starts_with("cannot put the finished file in the place of"), "{error}");
+        fs::remove_file(&path).unwrap();
+        replacement.commit(true).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"");
         assert_eq!(names_in(&directory), ["disk.img"]);
     }
 }
@@ -274,12 +294,12 @@ fn a_file_and_its_companion_appear_together_or_not_at_all() {
         // Something else gets the one name, or the other, meanwhile.
         let replacement = new();
         fs::create_dir(&path).unwrap();
-        assert!(matches!(replacement.commit(durable), Err(ReplacementError::Taken(_))));
+        assert!(matches!(replacement.commit(durable), Err(ReplacementError::MadeMeanwhile(_))));
         assert_eq!(names_in(&directory), ["disk.img"]);
         fs::remove_dir(&path).unwrap();
         let replacement = new();
         fs::write(&other, "mine").unwrap();
-        assert!(matches!(replacement.commit(durable), Err(ReplacementError::Taken(_))));
+        assert!(matches!(replacement.commit(durable), Err(ReplacementError::MadeMeanwhile(_))));
         assert_eq!((names_in(&directory), fs::read(&other).unwrap()), (vec!["disk.data".to_owned()], b"mine".to_vec()));
         let refused = ReplacementFile::create(&path).unwrap().with_companion(&other);
         assert!(matches!(refused, Err(ReplacementError::Taken(_))));
@@ -297,8 +317,8 @@ fn a_file_and_its_companion_appear_together_or_not_at_all() {
         fs::remove_file(&other).unwrap();
         // One name, said in two ways, is not two.
         let twice = directory.path().join("./disk.img");
-        let replacement = ReplacementFile::create(&path).unwrap().with_companion(&twice).unwrap();
-        assert!(matches!(replacement.commit(durable), Err(ReplacementError::Taken(_))));
+        let refused = ReplacementFile::create(&path).unwrap().with_companion(&twice);
+        assert!(matches!(refused, Err(ReplacementError::Taken(_))));
         assert!(names_in(&directory).is_empty());
     }
 }
@@ -311,7 +331,53 @@ fn a_companion_is_nobodys_who_may_not_read_the_file() {
     fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
     ReplacementFile::create(&path).unwrap().with_companion(&other).unwrap().commit(false).unwrap();
     let mode = |path: &Path| path.metadata().unwrap().mode() & 0o777;
-    assert_eq!((mode(&path), mode(&other)), (0o660, 0o600));
+    assert_eq!((mode(&path), mode(&other)), (0o660, 0o660));
+}
+
+#[test]
+fn a_companion_has_the_files_list_and_none_of_its_directorys() {
+    for was_there in [false, true] {
+        let [images, data] = [(); 2].map(|()| tempfile::tempdir_in("/dev/shm").unwrap());
+        let (path, other) = (images.path().join("disk.img"), data.path().join("disk.data"));
+        let inherited = acl((4321, 6), 6, 6);
+        setxattr(data.path(), "system.posix_acl_default", &inherited, XattrFlags::empty()).unwrap();
+        let new = || ReplacementFile::create_like(&path, Some(0o640)).unwrap().with_companion(&other).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().mode() & 0o777;
+        if was_there {
+            fs::write(&path, "old").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        }
+        new().commit(false).unwrap();
+        assert!(list_of(&other).is_none(), "{:?}", list_of(&other));
+        assert_eq!(mode(&other), mode(&path));
+        for path in [&path, &other] {
+            fs::remove_file(path).unwrap();
+        }
+        // Its own list, which keeps one out whom others' rights would let in: inherited, or of the file before.
+        let mine = [acl((1234, 0), 0, 0), acl((1234, 4), 0, 4)];
+        for mine in mine {
+            match was_there {
+                true => {
+                    fs::write(&path, "old").unwrap();
+                    setxattr(&path, ACL, &mine, XattrFlags::empty()).unwrap();
+                }
+                false => setxattr(images.path(), "system.posix_acl_default", &mine, XattrFlags::empty()).unwrap(),
+            }
+            new().commit(false).unwrap();
+            assert!(list_of(&path).is_some());
+            assert_eq!((list_of(&other), mode(&other)), (list_of(&path), mode(&path)));
+            for path in [&path, &other] {
+                fs::remove_file(path).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn whom_a_group_keeps_out_is_not_let_in_with_the_others() {
+    assert_eq!(rights_of_all(Mode::from_raw_mode(0o604)), Mode::empty());
+    assert_eq!(rights_of_all(Mode::from_raw_mode(0o664)), Mode::from_raw_mode(0o044));
+    assert_eq!(rights_of_all(Mode::from_raw_mode(0o4750)), Mode::empty());
 }
 
 #[test]
@@ -470,6 +536,12 @@ fn acl(user: (u32, u16), group: u16, mask: u16) -> Vec<u8> {
     bytes
 }
 
+/// A file's ACL, if it has one.
+fn list_of(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = [0; 256];
+    getxattr(path, ACL, &mut bytes).ok().map(|length| bytes[..length].to_vec())
+}
+
 #[test]
 fn an_acl_is_taken_over_and_none_comes_from_the_directory() {
     for create in BOTH {
@@ -482,15 +554,43 @@ fn an_acl_is_taken_over_and_none_comes_from_the_directory() {
         setxattr(&listed, ACL, &mine, XattrFlags::empty()).unwrap();
         let inherited = acl((4321, 6), 6, 6);
         setxattr(directory.path(), "system.posix_acl_default", &inherited, XattrFlags::empty()).unwrap();
-        let found = |path: &Path| {
-            let mut bytes = [0; 256];
-            getxattr(path, ACL, &mut bytes).map(|length| bytes[..length].to_vec())
-        };
         replace(&listed, create, b"new", false);
-        assert_eq!(found(&listed).unwrap(), mine);
+        assert_eq!(list_of(&listed).unwrap(), mine);
         replace(&plain, create, b"new", false);
-        assert!(found(&plain).is_err(), "{:?}", found(&plain));
+        assert!(list_of(&plain).is_none(), "{:?}", list_of(&plain));
         assert_eq!(fs::metadata(&plain).unwrap().mode() & 0o7777, 0o640);
+    }
+}
+
+#[test]
+fn what_users_noted_of_a_file_is_taken_over() {
+    for create in BOTH {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = directory.path().join("disk.img");
+        fs::write(&path, "old").unwrap();
+        let noted = "user.note";
+        if let Err(errno) = setxattr(&path, noted, b"mine", XattrFlags::empty()) {
+            eprintln!("no notes here: {errno}");
+            return;
+        }
+        replace(&path, create, b"new", false);
+        let mut value = [0; 16];
+        assert_eq!(getxattr(&path, noted, &mut value).map(|length| value[..length].to_vec()), Ok(b"mine".to_vec()));
+    }
+}
+
+#[test]
+fn what_may_not_lose_its_name_is_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    fs::write(&path, "old").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o1755)).unwrap();
+    drop(ReplacementFile::create(&path).unwrap());
+    if rustix::process::geteuid().is_root() {
+        let named = path.clone();
+        let refused = as_ordinary_user(move || refusal(&named));
+        assert!(refused.ends_with("cannot be written; change its permissions, or name another file"), "{refused}");
     }
 }
 
