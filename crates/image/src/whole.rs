@@ -25,7 +25,7 @@ use crate::watch::{Progress, Watch};
 use blockyard_block::layers::JoinedDisk;
 use blockyard_block::{Disk, UnpackedDisk};
 use blockyard_session::open::OpenDisk;
-pub use new_image::{NewImage, backing_path, behind, named_from};
+pub use new_image::{NewImage, backing_path, behind, named_from, refuse_itself};
 use std::io;
 use std::sync::Arc;
 

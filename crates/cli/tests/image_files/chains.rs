@@ -260,3 +260,35 @@ fn an_image_with_extended_l2_entries_is_preallocated_over_its_backing_file() {
         );
     }
 }
+
+#[test]
+fn an_image_that_is_behind_the_new_one_is_not_replaced() {
+    let yard = Yard::new();
+    yard.sparse("base.img", MIB, &[(0, 4096)], 7);
+    let run = |line: &str| image(&yard, line.split(' '));
+    run("create -q -b base.img -F raw a.qcow2").succeeded();
+    run("create -q -b a.qcow2 -F qcow2 b.qcow2 --allow-dir .").succeeded();
+    std::os::unix::fs::symlink("a.qcow2", yard.path("link.qcow2")).unwrap();
+    std::fs::hard_link(yard.path("a.qcow2"), yard.path("hard.qcow2")).unwrap();
+    let names = ["base.img", "a.qcow2", "b.qcow2"];
+    let before = names.map(|name| std::fs::read(yard.path(name)).unwrap());
+    for line in [
+        "create -b a.qcow2 -F qcow2 a.qcow2",
+        "create -b a.qcow2 -F qcow2 a.qcow2 8M",
+        "create -u -b a.qcow2 -F qcow2 a.qcow2 8M",
+        "create -u -b ./new.qcow2 -F qcow2 new.qcow2 8M",
+        "create -b link.qcow2 -F qcow2 a.qcow2",
+        "create -b a.qcow2 -F qcow2 link.qcow2",
+        "create -b a.qcow2 -F qcow2 hard.qcow2",
+        "rebase -u -b a.qcow2 -F qcow2 a.qcow2",
+        "rebase -u -b link.qcow2 -F qcow2 a.qcow2",
+    ] {
+        let outcome = run(&format!("{line} --allow-dir ."));
+        outcome.failed(1, &["cannot be behind itself"]);
+    }
+    for line in ["create -b b.qcow2 -F qcow2 a.qcow2", "create -f qcow2 -b a.qcow2 -F qcow2 base.img"] {
+        run(&format!("{line} --allow-dir .")).failed(1, &["is in use"]);
+    }
+    assert!(!yard.path("new.qcow2").exists());
+    assert!(before == names.map(|name| std::fs::read(yard.path(name)).unwrap()));
+}

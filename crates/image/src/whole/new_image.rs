@@ -2,13 +2,13 @@
 
 use super::{WholeDisk, check};
 use crate::Watch;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
 use blockyard_block::{
     AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, ChainKeys, Disk, Engine, FileDisk,
     FileHints, FileOptions, KeyFile, LocalName, LuksDisk, NewLuks, OpenedFile, Preallocation, Qcow2Backing,
     Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, ReplacementFile, UnknownHint, VmdkCreateOptions,
-    VmdkStreamWriter, directory_of, shown,
+    VmdkStreamWriter, directory_of, same_file, shown,
 };
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -325,6 +325,20 @@ pub(super) fn write_zeros(file: &File, range: Range<u64>, watch: &dyn Watch) -> 
 /// When there is no such format.
 pub fn behind(image: &Path, backing: &Qcow2Backing) -> Result<DiskSpecification, SpecificationError> {
     DiskSpecification::of_file(backing_path(image, &backing.name)).with_format_named(&backing.format)
+}
+
+/// Refuses a backing file that is the image at `image` itself, called `name`, which need not be there.
+///
+/// # Errors
+/// When it is.
+pub fn refuse_itself(name: &str, image: &Path, backing: &Qcow2Backing) -> Result<()> {
+    let behind = backing_path(image, &backing.name);
+    let place = |path: &Path| Some((directory_of(path).canonicalize().ok()?, path.file_name()?.to_owned()));
+    let is_one_place = || place(image).is_some_and(|image| Some(image) == place(&behind));
+    if same_file(image, &behind).unwrap_or(false) || is_one_place() {
+        refuse!("{name} cannot be behind itself");
+    }
+    Ok(())
 }
 
 /// Where the name of a backing file leads to; one that names no file as it is, which is then not found.

@@ -1,11 +1,9 @@
 //! Putting another backing file behind an image.
 
-use super::{Told, backing_path};
+use super::Told;
 use crate::Watch;
-use crate::error::{Context, Result, refuse};
-use blockyard_block::{
-    AllowedDirectories, ChainKeys, Disk, OpenedFile, Qcow2Backing, Qcow2Rebase, Qcow2Shown, same_file,
-};
+use crate::error::{Context, Result};
+use blockyard_block::{AllowedDirectories, ChainKeys, Disk, OpenedFile, Qcow2Backing, Qcow2Rebase, Qcow2Shown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,17 +28,6 @@ impl Rebase {
     /// Its file.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Refuses a backing file that is the image itself.
-    ///
-    /// # Errors
-    /// When it is.
-    pub fn refuse_itself(&self, backing: &Qcow2Backing) -> Result<()> {
-        if same_file(&self.path, &backing_path(&self.path, &backing.name)).unwrap_or(false) {
-            refuse!("{} cannot be behind itself", self.name);
-        }
-        Ok(())
     }
 
     /// What has to be written to the image so that it shows the same with `behind` as the disk that is behind it. What

@@ -32,29 +32,31 @@ pub fn open(
     Ok(open_disk(&named, &disk::to_read(allow_dirs).streaming()).context("cannot open the backing file")?.disk)
 }
 
-/// How large its disk is. Of one that is encrypted that takes no key: nothing of it is read.
+/// How large its disk is; and the disk, which is in use as long as it is open, with all that is behind it. Of one that
+/// is encrypted that takes no key: nothing of it is read, and there is none.
 ///
 /// # Errors
 /// As [`open`].
-pub fn size_bytes(
+pub fn look_at(
     image: &Path,
     backing: &Qcow2Backing,
     allow_dirs: &[PathBuf],
     key_file: Option<&Path>,
-) -> Result<u64> {
+) -> Result<(u64, Option<Arc<dyn Disk>>)> {
     check_name(backing)?;
     let named = whole::behind(image, backing).map_err(UsageLines::from)?.read_only();
     if key_file.is_none() && matches!(named.format(), Some(Format::Qcow2 | Format::Luks)) {
         let file = open_file(&named, &disk::to_read(allow_dirs)).context("cannot open the backing file")?.file;
         if named.format() == Some(Format::Luks) {
             let place = LuksDisk::place_in(&file)?;
-            return Ok(place.end - place.start);
+            return Ok((place.end - place.start, None));
         }
         if Qcow2Info::of_opened(&file)?.encryption.is_some() {
-            return Ok(Qcow2Disk::size_bytes_of(&file)?);
+            return Ok((Qcow2Disk::size_bytes_of(&file)?, None));
         }
     }
-    Ok(open(image, backing, allow_dirs, key_file)?.geometry().capacity_bytes)
+    let disk = open(image, backing, allow_dirs, key_file)?;
+    Ok((disk.geometry().capacity_bytes, Some(disk)))
 }
 
 /// Whether the name says a plain file, and no other format.

@@ -17,8 +17,8 @@ use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_image::Watch;
-use blockyard_image::whole::NewImage;
 use blockyard_image::whole::create::{Creation, WantedFileSystem};
+use blockyard_image::whole::{NewImage, refuse_itself};
 use blockyard_session::open::open_to_change;
 use clap::Args;
 use std::fmt::Write;
@@ -117,17 +117,19 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     {
         bail!(UsageError(format!("size={other} and a size of {size} bytes contradict each other: give one of them")));
     }
-    let size_bytes = match (args.size.or(options.size_bytes), &backing) {
-        (Some(size), _) => size,
-        (None, Some(backing)) if !args.unsafe_ => {
-            behind::size_bytes(&path, backing, &allow_dirs, args.backing_key_file.as_deref())?
-        }
-        (None, _) => bail!(UsageError("how large? Give a size such as 8G".to_owned())),
-    };
-    if let (Some(backing), false, true) = (&backing, args.unsafe_, args.size.is_some()) {
-        // It must be there, and be what it is said to be.
-        behind::size_bytes(&path, backing, &allow_dirs, args.backing_key_file.as_deref())?;
+    if let Some(backing) = &backing {
+        refuse_itself(image, &path, backing)?;
     }
+    let looked_at = backing.as_ref().filter(|_| !args.unsafe_);
+    // It must be there, and be what it is said to be. Open until the image is there: nothing behind it is replaced.
+    let behind = looked_at
+        .map(|backing| behind::look_at(&path, backing, &allow_dirs, args.backing_key_file.as_deref()))
+        .transpose()?;
+    let size_bytes = match (args.size.or(options.size_bytes), &behind) {
+        (Some(size), _) => size,
+        (None, Some((size_bytes, _))) => *size_bytes,
+        (None, None) => bail!(UsageError("how large? Give a size such as 8G".to_owned())),
+    };
     // Nobody else's images end in the middle of a sector.
     let size_bytes = options.size_for(size_bytes);
     let image = NewImage {
@@ -150,6 +152,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     }
     let watch: Arc<dyn Watch> = Arc::new(AtTerminal::catch()?);
     creation.run(&allow_dirs, || resources(args.backend.backend()), &watch)?;
+    drop(behind);
     if args.quiet { Ok(()) } else { tell_all(args, &creation) }
 }
 

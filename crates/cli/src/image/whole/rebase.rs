@@ -13,6 +13,7 @@ use blockyard_command_line::image::named_image;
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::whole::rebase::Rebase;
+use blockyard_image::whole::refuse_itself;
 use blockyard_session::open::open_to_change;
 use clap::Args;
 use std::path::PathBuf;
@@ -66,10 +67,10 @@ pub fn run(args: &RebaseArgs) -> Result<()> {
     let named = named_image::parse_based(&args.image, args.format)?.named;
     let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
     let rebase = Rebase::open(&args.image, file)?;
+    if let Some(backing) = &backing {
+        refuse_itself(&args.image, rebase.path(), backing)?;
+    }
     if !args.unsafe_ {
-        if let Some(backing) = &backing {
-            rebase.refuse_itself(backing)?;
-        }
         let allow_dirs = behind::allowed(rebase.path(), backing.as_ref(), &args.allow_dir);
         let key_file = args.backing_key_file.as_deref();
         let behind =
