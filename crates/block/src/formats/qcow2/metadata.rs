@@ -178,14 +178,22 @@ impl Metadata {
     pub(super) fn release_entry(&mut self, entry: Entry) {
         match entry {
             Entry::Compressed(compressed) => self.release(compressed.offset_bytes, compressed.length_bytes),
-            Entry::Plain(Mapping { place: Some(place), .. }) if !self.layout.has_data_file => {
+            Entry::Plain(Mapping { place: Some(place), .. }) => {
                 self.release(place.offset_bytes, self.layout.cluster_bytes());
             }
             Entry::Plain(_) | Entry::Invalid => {}
         }
     }
 
-    fn release(&mut self, offset_bytes: u64, length_bytes: u64) {
+    /// What lies there of the disk is not used any more. Clusters of a data file are nobody else's.
+    pub(super) fn release(&mut self, offset_bytes: u64, length_bytes: u64) {
+        if !self.layout.has_data_file {
+            self.let_go(offset_bytes, length_bytes);
+        }
+    }
+
+    /// The same of the image's own file.
+    fn let_go(&mut self, offset_bytes: u64, length_bytes: u64) {
         let bits = self.layout.cluster_bits;
         let range = offset_bytes >> bits..offset_bytes.saturating_add(length_bytes).div_ceil(1 << bits);
         match self.gone.last_mut() {
@@ -274,6 +282,18 @@ impl Metadata {
         self.file.barrier()
     }
 
+    /// Writes a table to clusters of its own, which are `allocated` from then on, as is what could not be written.
+    fn write_table(&mut self, bytes: &[u8], allocated: &mut Vec<Range<u64>>) -> io::Result<Table> {
+        let bits = self.layout.cluster_bits;
+        let clusters = self.allocator.allocate_run((bytes.len() as u64).div_ceil(1 << bits).max(1))?;
+        allocated.push(clusters.clone());
+        let offset_bytes = clusters.start << bits;
+        let mut padded = bytes.to_vec();
+        padded.resize(((clusters.end - clusters.start) << bits) as usize, 0);
+        self.file.write(&padded, offset_bytes)?;
+        Ok(Table { offset_bytes, length_bytes: bytes.len() as u64 })
+    }
+
     /// Gives back what was reserved. For when the image is closed, after [`Metadata::write_entries`].
     pub(super) fn close(&mut self) -> io::Result<()> {
         self.allocator.close()
@@ -290,12 +310,15 @@ impl Metadata {
         }
         self.write_entries()?;
         let bits = self.layout.cluster_bits;
-        let clusters = self.allocator.allocate_run((entries * 8).div_ceil(1 << bits))?;
         let mut bytes = vec![0; self.l1.length_bytes as usize];
         self.file.read(&mut bytes, self.l1.offset_bytes)?;
-        bytes.resize(((clusters.end - clusters.start) << bits) as usize, 0);
-        let moved = Table { offset_bytes: clusters.start << bits, length_bytes: entries * 8 };
-        self.file.write(&bytes, moved.offset_bytes)?;
+        bytes.resize((entries * 8) as usize, 0);
+        let mut placed = Vec::new();
+        let moved = self.write_table(&bytes, &mut placed).or_else(|error| {
+            // What cannot be freed is leaked.
+            let _ = self.free(&placed);
+            Err(error)
+        })?;
         self.barrier()?;
         // Both are in one sector. The number fits, as the table's size is bounded.
         let fields = [&(entries as u32).to_be_bytes()[..], &moved.offset_bytes.to_be_bytes()].concat();
@@ -326,7 +349,7 @@ impl Metadata {
             }
             self.file.write(&0_u64.to_be_bytes(), self.l1.offset_bytes + index * 8)?;
             self.pages = [None, None];
-            self.release(table.offset_bytes, self.layout.cluster_bytes());
+            self.let_go(table.offset_bytes, self.layout.cluster_bytes());
         }
         Ok(())
     }
@@ -367,7 +390,7 @@ impl Metadata {
         self.needs_contents |= old.is_some() || !is_fresh;
         if let Some(shared) = old {
             // Snapshots go on using it.
-            self.release(shared.offset_bytes, self.layout.cluster_bytes());
+            self.let_go(shared.offset_bytes, self.layout.cluster_bytes());
         }
         self.tables.insert(index, offset);
         Ok(())

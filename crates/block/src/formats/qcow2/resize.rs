@@ -112,29 +112,45 @@ fn change(mut metadata: Metadata, header: &Header, size_bytes: u64, preallocatio
         wanted => wanted,
     };
     if size_bytes > old_bytes {
-        if has_data_file {
-            metadata.data().reach(size_bytes)?;
-        }
-        metadata.reach(size_bytes)?;
-        if preallocation != Preallocation::Off {
-            preallocate(&mut metadata, old_bytes..size_bytes, preallocation, header.backing.is_some())?;
-        }
-        write_size(&mut metadata, header, size_bytes)?;
-    } else {
-        // Cut off anywhere, what lies behind the end is allocated at worst.
-        write_size(&mut metadata, header, size_bytes)?;
-        cut_off(&mut metadata, size_bytes, old_bytes)?;
+        let grown = grow(&mut metadata, header, size_bytes, preallocation);
+        grown.inspect_err(|_| {
+            // What it was given is taken back. What cannot be, as it is not known where the disk ends, is leaked.
+            let _ = cut_off(&mut metadata, old_bytes, size_bytes)
+                .and_then(|()| settle(&mut metadata))
+                .and_then(|()| if has_data_file { metadata.data().truncate(old_bytes) } else { Ok(()) });
+        })?;
+        return settle(&mut metadata);
     }
-    metadata.write_entries()?;
-    let gone = metadata.take_gone();
-    metadata.free(&gone)?;
-    metadata.close()?;
-    metadata.sync()?;
+    // Cut off anywhere, what lies behind the end is allocated at worst.
+    write_size(&mut metadata, header, size_bytes)?;
+    cut_off(&mut metadata, size_bytes, old_bytes)?;
+    settle(&mut metadata)?;
     if has_data_file && size_bytes < old_bytes {
         metadata.data().truncate(size_bytes)?;
         metadata.data().sync()?;
     }
     Ok(())
+}
+
+/// Lets the disk end further on, and gives a place to what is new of it.
+fn grow(metadata: &mut Metadata, header: &Header, size_bytes: u64, preallocation: Preallocation) -> io::Result<()> {
+    if header.data_file.is_some() {
+        metadata.data().reach(size_bytes)?;
+    }
+    metadata.reach(size_bytes)?;
+    if preallocation != Preallocation::Off {
+        preallocate(metadata, header.size_bytes..size_bytes, preallocation, header.backing.is_some())?;
+    }
+    write_size(metadata, header, size_bytes)
+}
+
+/// Frees what is used no more, and makes all stable.
+fn settle(metadata: &mut Metadata) -> io::Result<()> {
+    metadata.write_entries()?;
+    let gone = metadata.take_gone();
+    metadata.free(&gone)?;
+    metadata.close()?;
+    metadata.sync()
 }
 
 /// Says where the disk ends, and with it, how long bitmaps of it are.
@@ -170,19 +186,15 @@ fn preallocate(
         let length_bytes = count << layout.cluster_bits;
         // A data file ends with the disk.
         let end_bytes = (start + length_bytes).min(if layout.has_data_file { range.end } else { u64::MAX });
-        if !metadata.is_fresh(start) {
-            metadata.data().write(&vec![0; (end_bytes - start) as usize], start)?;
-            metadata.need_contents();
-        }
-        reserve(&metadata.data().file, start, end_bytes - start, preallocation)?;
-        metadata.data().reach(end_bytes)?;
+        let reserved = reserve_new(metadata, start..end_bytes, preallocation);
         let place = Some(Place { offset_bytes: start, is_own: true });
         // Zeros in the file are none on an encrypted disk.
         let (data, zeros) = match metadata.data().cipher().is_none() {
             true => (layout.all_parts(), 0),
             false => (0, layout.all_parts()),
         };
-        metadata.set(cluster, Mapping { place, data, zeros })?;
+        let set = reserved.and_then(|()| metadata.set(cluster, Mapping { place, data, zeros }));
+        set.inspect_err(|_| metadata.release(start, length_bytes))?;
         cluster += count;
     }
     Ok(())
@@ -208,6 +220,17 @@ fn reserve_rest(metadata: &mut Metadata, cluster: u64, range: &Range<u64>, wante
         }
         _ => Ok(()),
     }
+}
+
+/// Sees to it that clusters that were just allocated read as zeros, and have storage.
+fn reserve_new(metadata: &mut Metadata, range: Range<u64>, preallocation: Preallocation) -> io::Result<()> {
+    let length_bytes = range.end - range.start;
+    if !metadata.is_fresh(range.start) {
+        metadata.data().write(&vec![0; length_bytes as usize], range.start)?;
+        metadata.need_contents();
+    }
+    reserve(&metadata.data().file, range.start, length_bytes, preallocation)?;
+    metadata.data().reach(range.end)
 }
 
 /// Takes what lies behind the new end out of the tables.

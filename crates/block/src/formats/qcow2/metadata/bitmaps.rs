@@ -318,17 +318,6 @@ impl Metadata {
         // There are no more of them than a number of 16 bits has values.
         Ok(Some(BitmapDirectory { bitmaps: bitmaps.listed.len() as u32, table }))
     }
-
-    fn write_table(&mut self, bytes: &[u8], allocated: &mut Vec<Range<u64>>) -> io::Result<Table> {
-        let bits = self.layout.cluster_bits;
-        let clusters = self.allocator.allocate_run((bytes.len() as u64).div_ceil(1 << bits).max(1))?;
-        allocated.push(clusters.clone());
-        let offset_bytes = clusters.start << bits;
-        let mut padded = bytes.to_vec();
-        padded.resize(((clusters.end - clusters.start) << bits) as usize, 0);
-        self.file.write(&padded, offset_bytes)?;
-        Ok(Table { offset_bytes, length_bytes: bytes.len() as u64 })
-    }
 }
 
 /// Clears the bits of a bitmap's cluster from one on; whether one of them was set.

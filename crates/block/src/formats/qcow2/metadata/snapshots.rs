@@ -65,20 +65,29 @@ impl Metadata {
     }
 
     fn share(&mut self, header: &Header, new: &NewSnapshot<'_>) -> io::Result<()> {
-        let (l1, bits) = (self.l1, self.layout.cluster_bits);
+        let l1 = self.l1;
         // Before anything is shared, nothing says that it is not.
         self.mark(l1, true, Marks::None)?;
         self.barrier()?;
-        self.raise(l1)?;
-        let mut copy = vec![0; l1.length_bytes as usize];
-        self.file.read(&mut copy, l1.offset_bytes)?;
-        let clusters = self.allocator.allocate_run(l1.length_bytes.div_ceil(1 << bits).max(1))?;
-        copy.resize(((clusters.end - clusters.start) << bits) as usize, 0);
-        self.file.write(&copy, clusters.start << bits)?;
-        let snapshot_l1 = Table { offset_bytes: clusters.start << bits, length_bytes: l1.length_bytes };
+        let mut placed = Vec::new();
+        // What takes room comes before what is shared: it may not be had.
+        let shared = self.place_snapshot(header, new, &mut placed).and_then(|table| self.raise(l1).map(|()| table));
+        self.replace_snapshots(header, shared, header.snapshots + 1, &placed)
+    }
+
+    /// Writes the L1 table of a new snapshot, and a table of snapshots that has it, to clusters that are said.
+    fn place_snapshot(
+        &mut self,
+        header: &Header,
+        new: &NewSnapshot<'_>,
+        placed: &mut Vec<Range<u64>>,
+    ) -> io::Result<Table> {
+        let mut copy = vec![0; self.l1.length_bytes as usize];
+        self.file.read(&mut copy, self.l1.offset_bytes)?;
+        let l1 = self.write_table(&copy, placed)?;
         let mut table = self.snapshot_table(header, None)?;
-        table.extend(new.entry(snapshot_l1));
-        self.replace_snapshots(header, table, header.snapshots + 1)
+        table.extend(new.entry(l1));
+        self.write_table(&table, placed)
     }
 
     /// Removes the snapshot `found`, and frees what it alone refers to.
@@ -93,8 +102,13 @@ impl Metadata {
         self.write_entries()?;
         let mut table = self.snapshot_table(header, Some(found))?;
         table.drain(found.place.clone());
-        self.set_dirty(true)?;
-        self.replace_snapshots(header, table, header.snapshots - 1)?;
+        let mut placed = Vec::new();
+        let placing = match table.is_empty() {
+            true => Ok(Table { offset_bytes: 0, length_bytes: 0 }),
+            false => self.write_table(&table, &mut placed),
+        };
+        let dirty = placing.and_then(|table| self.set_dirty(true).map(|()| table));
+        self.replace_snapshots(header, dirty, header.snapshots - 1, &placed)?;
         self.lower(found.l1)?;
         self.free_table(found.l1)?;
         self.mark(self.l1, true, Marks::ByRefcount)?;
@@ -107,7 +121,6 @@ impl Metadata {
     /// When the image has no room for that, or cannot be read or written.
     pub(in crate::formats::qcow2) fn apply_snapshot(&mut self, found: &FoundSnapshot) -> io::Result<()> {
         self.write_entries()?;
-        let bits = self.layout.cluster_bits;
         let wanted = found.size_bytes.div_ceil(1 << self.layout.table_covers_bits()) * 8;
         let length_bytes = found.l1.length_bytes.max(wanted);
         if length_bytes > TABLE_MAX_BYTES {
@@ -115,16 +128,16 @@ impl Metadata {
         }
         self.for_clusters(found.l1, |metadata, clusters| metadata.allocator.can_raise(clusters))?;
         self.set_dirty(true)?;
-        self.mark(found.l1, false, Marks::None)?;
-        self.raise(found.l1)?;
-        let mut bytes = vec![0; found.l1.length_bytes as usize];
-        self.file.read(&mut bytes, found.l1.offset_bytes)?;
-        bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|entry| entry[0] &= !((COPIED >> 56) as u8));
-        let clusters = self.allocator.allocate_run(length_bytes.div_ceil(1 << bits).max(1))?;
-        bytes.resize(((clusters.end - clusters.start) << bits) as usize, 0);
-        self.file.write(&bytes, clusters.start << bits)?;
+        let mut placed = Vec::new();
+        let shown = self.share_shown(found.l1, length_bytes, &mut placed);
+        let new = shown.or_else(|error| {
+            // What cannot be freed is leaked. The disk shares no more than it did.
+            let _ = self.free(&placed);
+            self.mark(self.l1, true, Marks::ByRefcount)?;
+            self.set_dirty(false)?;
+            Err(error)
+        })?;
         self.barrier()?;
-        let new = Table { offset_bytes: clusters.start << bits, length_bytes };
         // All of them are in one sector. Between the two is the sort of encryption.
         let mut encryption = [0; 4];
         self.file.read(&mut encryption, ENCRYPTION_AT)?;
@@ -151,21 +164,40 @@ impl Metadata {
         Ok(table)
     }
 
-    /// Writes another table of so many snapshots, and frees the old one.
-    fn replace_snapshots(&mut self, header: &Header, mut bytes: Vec<u8>, count: u32) -> io::Result<()> {
-        let bits = self.layout.cluster_bits;
+    /// Writes an L1 table of `length_bytes` that shows what a snapshot's does, and counts what it leads to.
+    fn share_shown(
+        &mut self,
+        snapshot_l1: Table,
+        length_bytes: u64,
+        placed: &mut Vec<Range<u64>>,
+    ) -> io::Result<Table> {
+        self.mark(snapshot_l1, false, Marks::None)?;
+        let mut bytes = vec![0; snapshot_l1.length_bytes as usize];
+        self.file.read(&mut bytes, snapshot_l1.offset_bytes)?;
+        bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|entry| entry[0] &= !((COPIED >> 56) as u8));
+        bytes.resize(length_bytes as usize, 0);
+        let new = self.write_table(&bytes, placed)?;
+        self.raise(snapshot_l1)?;
+        Ok(new)
+    }
+
+    /// Puts another table of so many snapshots in force, and frees the old one. Where there is none, what was `placed`
+    /// for it is freed.
+    fn replace_snapshots(
+        &mut self,
+        header: &Header,
+        table: io::Result<Table>,
+        count: u32,
+        placed: &[Range<u64>],
+    ) -> io::Result<()> {
+        let table = table.inspect_err(|_| {
+            // What cannot be freed is leaked.
+            let _ = self.free(placed);
+        })?;
         let old = snapshots::snapshots(&self.file, header)?.own;
-        let offset_bytes = if bytes.is_empty() {
-            0
-        } else {
-            let clusters = self.allocator.allocate_run((bytes.len() as u64).div_ceil(1 << bits))?;
-            bytes.resize(((clusters.end - clusters.start) << bits) as usize, 0);
-            self.file.write(&bytes, clusters.start << bits)?;
-            clusters.start << bits
-        };
         self.barrier()?;
         // Both are in one sector.
-        let fields = [&count.to_be_bytes()[..], &offset_bytes.to_be_bytes()].concat();
+        let fields = [&count.to_be_bytes()[..], &table.offset_bytes.to_be_bytes()].concat();
         self.file.write_header(&fields, SNAPSHOTS_AT)?;
         old.map_or(Ok(()), |old| self.free_table(old))
     }
