@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::{Yard, copy_command, random_bytes, run};
+use support::{Yard, blockyard, copy_command, random_bytes, run};
 
 const MIB: u64 = 1 << 20;
 
@@ -114,4 +114,30 @@ fn from_a_device_and_onto_one_that_is_too_small() {
     run(&mut copy_command([&device.0, &small_device.0])).failed(1, &["too few", "8388608"]);
     assert!(fs::read(&small).unwrap() == before);
     run(&mut copy_command([&device.0, &device.0])).failed(1, &["same"]);
+}
+
+/// On a device there is no end of a file to write behind: what an image uses ends before the device does.
+#[test]
+fn an_image_on_a_device_gets_other_refcounts() {
+    let yard = Yard::new();
+    let backing = yard.sparse("backing", 16 * MIB, &[], 1);
+    let Some(device) = Loop::over(&backing) else { return };
+    let disk = yard.random("disk.img", 2 * MIB, 37);
+    let name = device.0.to_str().unwrap();
+    let run_image = |line: &str| run(blockyard().current_dir(yard.path("")).arg("image").args(line.split(' ')));
+    run_image("create -q -f qcow2 -o cluster_size=4k made.qcow2 6M").succeeded();
+    fs::write(&device.0, fs::read(yard.path("made.qcow2")).unwrap()).unwrap();
+    run_image(&format!("convert -q -n disk.img {name},format=qcow2")).succeeded();
+    for bits in [32, 1, 64] {
+        run_image(&format!("amend -q -f qcow2 -o refcount_bits={bits} {name}")).succeeded();
+        let info = run_image(&format!("info --json -f qcow2 {name}")).succeeded().json();
+        assert_eq!(info["format-specific"]["data"]["refcount-bits"], bits);
+        let check = Command::new("qemu-img").args(["check", "-q", "-f", "qcow2", name]).status();
+        assert!(check.expect("qemu-img, of the Debian package qemu-utils").success());
+    }
+    run_image(&format!("convert -q -f qcow2 {name} out.img")).succeeded();
+    let out = fs::read(yard.path("out.img")).unwrap();
+    assert!(
+        out[..2 * MIB as usize] == fs::read(disk).unwrap() && out[2 * MIB as usize..].iter().all(|&byte| byte == 0)
+    );
 }

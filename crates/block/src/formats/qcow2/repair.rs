@@ -14,9 +14,10 @@ use super::header::{
 use super::new_refcounts::NewRefcounts;
 use super::own_file;
 use super::packed_check::try_compressed;
+use super::references;
 use crate::formats::{AllowedDirectories, CheckReport, ImageError, Repair, WritableFile};
 use crate::{FileDisk, FileOptions, OpenedFile};
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
@@ -45,10 +46,9 @@ impl Qcow2Check {
     /// # Errors
     /// When its header cannot be read or understood.
     pub fn open(image: &OpenedFile, is_writable: bool) -> Result<Self, ImageError> {
+        let opened = if is_writable { own_file::writable(image.file()) } else { own_file::image_file(image.file()) };
         let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
-        let file = image.file().try_clone().map_err(failed)?;
-        let length_bytes = (&file).seek(SeekFrom::End(0)).map_err(failed)?;
-        Self::of(image.path().to_owned(), WritableFile::new(file, length_bytes, is_writable, false))
+        Self::of(image.path().to_owned(), opened.map_err(failed)?)
     }
 
     /// Of an image that is open.
@@ -250,7 +250,8 @@ impl Qcow2Check {
             return Ok(None);
         }
         let cluster_bits = self.header.cluster_bits;
-        let new = NewRefcounts::of(census.clusters(), cluster_bits, order, Vec::new());
+        let end = self.end_of_used(&mut census).map_err(failed)?;
+        let new = NewRefcounts::of(end, cluster_bits, order, Vec::new());
         let length_bytes = u64::from(new.table_clusters()) << cluster_bits;
         if length_bytes > REFCOUNT_TABLE_MAX_BYTES {
             return Err(failed(io::Error::other("there are too many of them for one table of theirs")));
@@ -263,6 +264,27 @@ impl Qcow2Check {
             return Err(failed(error));
         }
         Ok(Some(Table { offset_bytes: new.table_offset_bytes(), length_bytes }))
+    }
+
+    /// From which cluster on nothing is used, refcounts included: behind the end of a file; on a device, which has more
+    /// room than its image, behind the last that is.
+    fn end_of_used(&self, census: &mut Census<'_>) -> io::Result<u64> {
+        let mut end = census.clusters();
+        if self.file.is_growing() {
+            return Ok(end);
+        }
+        while end > 0 && census.count(end - 1)? == 0 {
+            end -= 1;
+        }
+        let mut end_bytes = self.header.refcounts.offset_bytes + self.header.refcounts.length_bytes;
+        for block in references::in_refcount_table(&self.file, &self.header) {
+            let block = block?;
+            // One that lies behind the end is damage, and nowhere.
+            if block.offset_bytes < self.file.length_bytes() {
+                end_bytes = end_bytes.max(block.offset_bytes + block.length_bytes);
+            }
+        }
+        Ok(end.max(end_bytes.div_ceil(self.header.cluster_bytes())))
     }
 
     /// Makes copies of what the disk uses twice: how many entries lead there now.
