@@ -1,9 +1,12 @@
 //! Copy-on-write on top of any disk.
 
 use super::layer;
-use crate::formats::fold;
+use crate::formats::{base_of_delta, fold};
 use crate::replacement::refuse_strangers;
-use crate::{Disk, FileDisk, FileDiskError, FileOptions, ImageError, Qcow2Backing, Qcow2Disk};
+use crate::{
+    Disk, FileDisk, FileDiskError, FileOptions, ImageError, LocalName, Qcow2Backing, Qcow2Disk, directory_of,
+    same_file, shown,
+};
 use rustix::fs::{CWD, Mode, OFlags, openat, unlinkat};
 use std::fs::File;
 use std::io;
@@ -24,13 +27,14 @@ pub struct OverlayDisk {
 }
 
 impl OverlayDisk {
-    /// Opens the delta at `path` on `base`, or makes it. A delta that is there must be as large as the base; that it
-    /// was made on this base is the caller's to know. `name` is what a new delta's header calls the base: with the name
-    /// of a file and its format, QEMU can open the delta too. A new delta has what the umask leaves of `permissions`,
-    /// the base's.
+    /// Opens the delta at `path` on `base`, or makes it. A delta that is there must be as large as the base, and name no
+    /// other file that is there; that it was made on this base is otherwise the caller's to know. `name` is what a new
+    /// delta's header calls the base: with the name of a file and its format, QEMU can open the delta too. A new delta
+    /// has what the umask leaves of `permissions`, the base's.
     ///
     /// # Errors
-    /// When the delta cannot be opened or made, or has another size than the base.
+    /// When the delta cannot be opened or made, is an image of its own or of another base, or has another size than
+    /// the base.
     pub fn open_or_create(
         base: Arc<dyn Disk>,
         path: &Path,
@@ -49,7 +53,11 @@ impl OverlayDisk {
                 replacement.commit(false)?;
                 file
             }
-            opened => opened?,
+            opened => {
+                let file = opened?;
+                refuse_others(&file, path, name.as_ref())?;
+                file
+            }
         };
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
@@ -104,6 +112,29 @@ impl OverlayDisk {
         crate::formats::create_delta(&file, path, base.geometry().capacity_bytes, nameless())?;
         let options = FileOptions { read_only: false, cache_unsafe: true, ..*options };
         Ok(Self { delta: Qcow2Disk::open_delta(file, path, base, &options, true)? })
+    }
+}
+
+/// Refuses an image that is there and was made on nothing, or on another base than the one of that name, as far as
+/// their names tell: a file that has been moved is not known by its name.
+fn refuse_others(file: &File, path: &Path, base: Option<&Qcow2Backing>) -> Result<(), ImageError> {
+    let unusable = |problem| Err(ImageError::Unusable { path: path.to_owned(), problem });
+    // What cannot be opened says so when it is.
+    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return Ok(());
+    }
+    let Some(named) = base_of_delta(file, path)? else {
+        return unusable("is an image of its own, over no other: name a new file for what is changed".into());
+    };
+    let (Ok(named), Some(base)) = (LocalName::of(&named), base) else { return Ok(()) };
+    let named = directory_of(path).join(named.path);
+    match named.exists() && !same_file(&named, Path::new(&base.name)).unwrap_or(false) {
+        true => unusable(format!(
+            "holds what was changed of {}, and not of {}: name a new file for that",
+            shown(&named),
+            shown(&base.name)
+        )),
+        false => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::rig::{Random, Rig, pattern, qemu_img, text};
 use blockyard_block::layers::{OverlayDisk, commit};
 use blockyard_block::{Disk, FileDisk, FileOptions, MemoryDisk, Operation, Qcow2Backing};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -138,6 +138,35 @@ fn a_delta_of_another_size_is_refused() {
     let large = memory_disk(&pattern(2 << 20, 1), 512);
     let error = OverlayDisk::open_or_create(large, &delta, None, None, &FileOptions::default()).unwrap_err();
     assert!(error.to_string().ends_with("is a delta of 1048576 bytes, but its base has 2097152"), "{error}");
+}
+
+#[test]
+fn an_image_of_its_own_or_of_another_base_is_no_delta() {
+    let (_directory, path) = directory();
+    let [base, other, moved] = ["base.img", "other.img", "moved.img"].map(|name| path.join(name));
+    for name in [&base, &other] {
+        std::fs::write(name, pattern(1 << 20, 1)).unwrap();
+    }
+    let named = |path: &Path| Qcow2Backing { name: text(path).into(), format: "raw".into() };
+    let open = |base: &Path, delta: &str| {
+        let disk = Arc::new(FileDisk::open(base, &FileOptions { read_only: true, ..FileOptions::default() }).unwrap());
+        OverlayDisk::open_or_create(disk, &path.join(delta), Some(named(base)), None, &FileOptions::default())
+    };
+    drop(open(&base, "delta").unwrap());
+    drop(open(&base, "delta").unwrap());
+    let before = std::fs::read(path.join("delta")).unwrap();
+    let error = open(&other, "delta").unwrap_err().to_string();
+    assert!(error.contains("base.img, and not of ") && error.contains("other.img"), "{error}");
+    assert!(before == std::fs::read(path.join("delta")).unwrap());
+    // Whatever it is called now: only one of them is there.
+    std::fs::rename(&base, &moved).unwrap();
+    drop(open(&moved, "delta").unwrap());
+    qemu_img(&["convert", "-f", "raw", "-O", "qcow2", text(&other), text(&path.join("whole"))]);
+    let error = open(&other, "whole").unwrap_err().to_string();
+    assert!(error.contains("is an image of its own, over no other"), "{error}");
+    // QEMU's name for it starts from the delta.
+    qemu_img(&["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "other.img", text(&path.join("theirs"))]);
+    drop(open(&other, "theirs").unwrap());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Making images.
 
 use super::header::{DISK_MAX_BYTES, EXTENDED_CLUSTER_BITS_MIN};
+use super::own_file;
 use super::writer::Qcow2Writer;
 use crate::formats::allowed_directories::protocol;
 use crate::formats::chain_files::ChainFormat;
@@ -257,6 +258,11 @@ fn put(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
 pub(crate) fn create_delta(file: &File, path: &Path, size_bytes: u64, base: Qcow2Backing) -> Result<(), ImageError> {
     let options = Qcow2CreateOptions { backing: Some(base), ..Qcow2CreateOptions::new(size_bytes) };
     format(file, None, path, &options)
+}
+
+/// What the delta in `file` names as its base; `None`: nothing, so that it is no delta.
+pub(crate) fn base_of_delta(file: &File, path: &Path) -> Result<Option<String>, ImageError> {
+    Ok(own_file::read_header(file, path)?.backing.map(|backing| backing.name))
 }
 
 /// Makes the empty `file` an image, with its data in `data_file` if they are to be in one; `path` is for messages.
