@@ -17,7 +17,6 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
-use std::fs;
 use std::io::{IsTerminal, Write, stdout};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -73,14 +72,6 @@ enum LooksArg {
 
 /// Signals that are the program's matter; those behind the first two are passed on to it.
 const SIGNALS: [i32; 4] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP];
-/// Those of them that this process was not started with ignored, as nohup(1) does, and a shell for what runs in its
-/// background: the program has these ignored, too.
-fn heeded() -> impl Iterator<Item = i32> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
-    SIGNALS.into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
-}
 
 /// What shells say of a program that is not there, and of one that cannot be executed.
 const MISSING: u8 = 127;
@@ -123,7 +114,7 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     raise_descriptor_limit();
     let attachment = Attachment::new(attached, AttachOptions { looks, aio_max: args.aio_max, counts: args.stats })?;
-    let signals = Signals::new(heeded()).context("catching signals")?;
+    let signals = Signals::new(signals::heeded(&SIGNALS)).context("catching signals")?;
     let environment = attachment.environment().iter().map(|(name, value)| (name, value));
     setrlimit(Resource::Nofile, limit).context("lowering the limit of descriptors")?;
     let child = Command::new(&program).args(arguments).envs(environment).spawn();
@@ -198,7 +189,7 @@ fn unless_hurried(
     what_is_lost: &str,
 ) -> Result<Option<i32>> {
     // What came before was the program's.
-    let mut signals = Signals::new(heeded()).context("catching signals")?;
+    let mut signals = Signals::new(signals::heeded(&SIGNALS)).context("catching signals")?;
     let handle = signals.handle();
     begin(Box::new(move || handle.close()))?;
     let hurry = signals.forever().next();

@@ -26,6 +26,10 @@ mod dirty;
 mod encryption;
 #[path = "image_files/file_hints.rs"]
 mod file_hints;
+#[path = "image_files/full_disks.rs"]
+mod full_disks;
+#[path = "image_files/ignored_signals.rs"]
+mod ignored_signals;
 #[path = "image_files/info.rs"]
 mod info;
 #[path = "image_files/kills.rs"]

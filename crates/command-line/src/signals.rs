@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+use std::fs;
 use std::io;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,7 +30,21 @@ static SECOND: LazyLock<SecondSignal> = LazyLock::new(SecondSignal::default);
 /// What comes within this time is the first signal still: timeout(1) sends each twice, and hands are not steady.
 const SECOND_AFTER: Duration = Duration::from_secs(1);
 
-/// Ctrl-C, SIGTERM and SIGHUP, to be asked for. The second one, a second after the first or later, kills: whatever the
+/// The set of those that this process was started with ignored, as nohup(1) does, and a shell for what runs in its
+/// background: a bit each. Looked at before any is caught.
+static IGNORED: LazyLock<u64> = LazyLock::new(|| {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+});
+
+/// Those of these signals that are not to be ignored, by whoever started this process.
+pub fn heeded(signals: &[i32]) -> impl Iterator<Item = i32> {
+    let ignored = *IGNORED;
+    signals.iter().copied().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
+}
+
+/// Ctrl-C, SIGTERM and SIGHUP, to be asked for, but those that were ignored when this process was started. The second one, a second after the first or later, kills: whatever the
 /// first waits for may never end.
 #[derive(Clone, Debug)]
 pub struct EndSignals {
@@ -47,10 +62,11 @@ impl EndSignals {
     /// When the system does not let us.
     pub fn catch() -> Result<Self> {
         // One that comes in between is remembered: whoever waits for the other handler would wait in vain.
-        for signal in Self::ALL {
+        let heeded: Vec<_> = heeded(&Self::ALL).collect();
+        for &signal in &heeded {
             flag::register_usize(signal, Arc::clone(&LAST), signal as usize).context("catching signals")?;
         }
-        SECOND.ends(&Self::ALL, SECOND_AFTER).context("catching signals")?;
+        SECOND.ends(&heeded, SECOND_AFTER).context("catching signals")?;
         Ok(Self { forgives: Arc::default() })
     }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use blockyard_block::EventFd;
-use blockyard_command_line::signals::EndSignals;
+use blockyard_command_line::signals::{EndSignals, heeded, last};
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
@@ -15,7 +15,11 @@ use std::thread;
 /// When the system refuses.
 pub fn obey(stop: Arc<EventFd>, print: impl Fn() + Send + 'static) -> Result<()> {
     EndSignals::catch()?;
-    let mut signals = Signals::new(EndSignals::ALL.iter().chain(&[SIGUSR1])).context("catching signals")?;
+    let mut signals = Signals::new(heeded(&EndSignals::ALL).chain([SIGUSR1])).context("catching signals")?;
+    // One that came before there was anybody to hear of it.
+    if last().is_some() {
+        stop.ring();
+    }
     let obey = move || {
         for signal in &mut signals {
             match signal {
