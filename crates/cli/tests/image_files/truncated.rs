@@ -124,11 +124,16 @@ fn what_is_missing_becomes_zeros_for_who_asks_for_it() {
         qemu_img(&yard, &format!("convert -f raw -O qcow2 {options} disk.img {name}"));
         let snapshot: &[&str] = if name == "snapshot.qcow2" { &["-l", "snapshot.name=one"] } else { &[] };
         if name == "snapshot.qcow2" {
-            qemu_img(&yard, "snapshot -c one snapshot.qcow2");
-            let mut write = Command::new("qemu-io");
-            write.current_dir(yard.path("")).args(["-c", "write -P 5 1M 128k", name]);
-            run(&mut write).succeeded();
-            qemu_img(&yard, "snapshot -c two snapshot.qcow2");
+            for (snapshot, write) in [("one", "write -P 5 1M 128k"), ("two", "write -P 6 1536k 128k")] {
+                qemu_img(&yard, &format!("snapshot -c {snapshot} {name}"));
+                run(Command::new("qemu-io").current_dir(yard.path("")).args(["-c", write, name])).succeeded();
+            }
+            // Of the first snapshot, whose table is its own, a cluster, too.
+            let mut bytes = fs::read(yard.path(name)).unwrap();
+            let number = |at: u64| u64::from_be_bytes(bytes[at as usize..][..8].try_into().unwrap());
+            let l2 = (number(number(number(64))) & 0xff_ffff_ffff_fe00) as usize;
+            bytes[l2 + 24..][..8].copy_from_slice(&(1_u64 << 40).to_be_bytes());
+            fs::write(yard.path(name), bytes).unwrap();
         }
         cut(&yard, name, cut_clusters * (16 << 10));
         let mut theirs = Command::new("qemu-img");
