@@ -91,7 +91,10 @@ fn timed(name: &str, step: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Resul
 
 /// Cargo with the workspace's tests.
 fn tests() -> Command {
-    let mut command = cargo();
+    // Tests send signals that a shell has what runs in its background ignore.
+    let (cargo, mut command) = (cargo(), Command::new("env"));
+    command.arg("--default-signal=HUP,INT").arg(cargo.get_program());
+    cargo.get_current_dir().map(|directory| command.current_dir(directory));
     command.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
     if env::var_os(TEST_THREADS).is_none() {
         let threads = TESTS_A_CPU * thread::available_parallelism().map_or(1, usize::from);

@@ -16,7 +16,7 @@ pub struct Commit {
 
 enum Kind {
     Qcow2(Qcow2Commit),
-    Vmdk(VmdkCommit),
+    Vmdk(Box<VmdkCommit>),
 }
 
 /// What a commit has done.
@@ -44,7 +44,7 @@ impl Commit {
     ) -> Result<Self> {
         let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys);
         let commit = match format {
-            Format::BlockMap(_) => VmdkCommit::open(image, base, &allowed).map(Kind::Vmdk),
+            Format::BlockMap(_) => VmdkCommit::open(image, base, &allowed).map(|commit| Kind::Vmdk(Box::new(commit))),
             _ => Qcow2Commit::open(image, base, &allowed).map(Kind::Qcow2),
         };
         let commit = commit.with_context(|| cannot_commit(name))?;

@@ -314,10 +314,9 @@ impl Metadata {
         self.file.read(&mut bytes, self.l1.offset_bytes)?;
         bytes.resize((entries * 8) as usize, 0);
         let mut placed = Vec::new();
-        let moved = self.write_table(&bytes, &mut placed).or_else(|error| {
+        let moved = self.write_table(&bytes, &mut placed).inspect_err(|_| {
             // What cannot be freed is leaked.
             let _ = self.free(&placed);
-            Err(error)
         })?;
         self.barrier()?;
         // Both are in one sector. The number fits, as the table's size is bounded.

@@ -112,7 +112,12 @@ mod tests {
                 free += 1;
                 free << 9
             };
-            sharers.write_blocks(cluster + 1, take, |bytes, at| Ok(written.push((bytes.to_vec(), at)))).unwrap();
+            sharers
+                .write_blocks(cluster + 1, take, |bytes, at| {
+                    written.push((bytes.to_vec(), at));
+                    Ok(())
+                })
+                .unwrap();
             assert!(sharers.counts.len() <= 1501, "{cluster}");
         }
         assert_eq!(sharers.blocks(), [5001 << 9, 5002 << 9]);
