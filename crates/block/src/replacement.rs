@@ -100,7 +100,7 @@ impl ReplacementFile {
         let place = &destination.place;
         let directory = place.readable_directory();
         let directory = directory.map_err(|error| ReplacementError::new("open the directory of", path, error))?;
-        // Until it has the old one's rights, it is for its owner: who opens a file may read what is written to it later.
+        // Until it has the old one's rights, it is for its owner: who opens a file may read what is written later.
         let mode = destination.replaces.as_ref().map_or(mode, |_| OWNERS_ALONE);
         let new = create(directory, &place.name, mode)
             .map_err(|errno| ReplacementError::new("create a file beside", &place.path, errno))?;

@@ -197,9 +197,14 @@ fn images_that_refer_to_what_they_must_not() {
         assert!(!yard.path("out.img").exists());
     }
     // Chains without an end.
-    for (image_name, backing) in [("a.qcow2", "b.qcow2"), ("b.qcow2", "a.qcow2"), ("self.qcow2", "self.qcow2")] {
+    for (image_name, backing) in [("a.qcow2", "b.qcow2"), ("b.qcow2", "a.qcow2"), ("self.qcow2", "else.qcow2")] {
         image(&yard, &["create", "-q", "-u", "-b", backing, "-F", "qcow2", image_name, "1M"]).succeeded();
     }
+    // Nobody makes this one.
+    let mut bytes = fs::read(yard.path("self.qcow2")).unwrap();
+    let at = bytes.windows(4).position(|window| window == b"else").unwrap();
+    bytes[at..at + 4].copy_from_slice(b"self");
+    fs::write(yard.path("self.qcow2"), bytes).unwrap();
     for name in ["a.qcow2", "self.qcow2"] {
         commands(&yard, name, Badly, &[0]);
         for command in

@@ -12,52 +12,68 @@ use std::sync::{Mutex, PoisonError};
 /// An image could not be closed.
 static IS_UNCLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Why a part of an image cannot be read, if that is said by the error that the command ends with.
+/// Why parts of images cannot be read, if that is said by the error that the command ends with.
 static UNREADABLE: Mutex<Unreadable> = Mutex::new(Unreadable::IsSaid);
+
+/// Most reasons that are kept: of parts that several threads came to at once.
+const REASONS_MAX: usize = 64;
 
 enum Unreadable {
     /// When it happens.
     IsSaid,
-    /// By the error; nothing happened yet.
-    IsKept,
-    Kept(String),
+    /// By the error.
+    Kept(Vec<String>),
 }
 
 /// From now on, why a part of an image cannot be read is not said when it happens: a request that fails for it ends the
 /// command, whose error has it ([`failure`]).
 pub fn keep_unreadable() {
-    *UNREADABLE.lock().unwrap_or_else(PoisonError::into_inner) = Unreadable::IsKept;
+    *UNREADABLE.lock().unwrap_or_else(PoisonError::into_inner) = Unreadable::Kept(Vec::new());
 }
 
 /// What is said of an error that ends the command. Where a part of an image cannot be read, requests know a number and
 /// no more.
 pub fn failure(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
-    let unreadable = |errno: Errno| {
-        let text = text.strip_suffix(&io::Error::from(errno).to_string())?;
-        let reason = take_unreadable()?;
-        Some(format!("{text}{reason}"))
+    // What else cannot be read, to which another thread came meanwhile, would be a second sentence.
+    let reasons = take_unreadable();
+    let Some(reason) = reasons.iter().find(|reason| say_one_place(&text, reason)).or(reasons.first()) else {
+        return text;
     };
-    unreadable(Errno::IO).or_else(|| unreadable(Errno::ACCESS)).unwrap_or(text)
+    let without = |errno: Errno| text.strip_suffix(&io::Error::from(errno).to_string());
+    match without(Errno::IO).or_else(|| without(Errno::ACCESS)) {
+        Some(text) => format!("{text}{reason}"),
+        None => text,
+    }
 }
 
-fn take_unreadable() -> Option<String> {
+/// Whether two texts have a number in common that may be a place.
+fn say_one_place(one: &str, other: &str) -> bool {
+    let places = |text: &str| -> Vec<String> {
+        let numbers = text.split(|letter: char| !letter.is_ascii_digit());
+        numbers.filter(|number| number.len() >= 3).map(str::to_owned).collect()
+    };
+    let of_other = places(other);
+    places(one).iter().any(|place| of_other.contains(place))
+}
+
+fn take_unreadable() -> Vec<String> {
     let mut unreadable = UNREADABLE.lock().unwrap_or_else(PoisonError::into_inner);
     match std::mem::replace(&mut *unreadable, Unreadable::IsSaid) {
-        Unreadable::Kept(reason) => Some(reason),
-        _ => None,
+        Unreadable::Kept(reasons) => reasons,
+        Unreadable::IsSaid => Vec::new(),
     }
 }
 
 /// Says, or keeps, why a part of the image at `path` cannot be read.
 fn tell_unreadable(path: &str, error: &str) {
     let mut unreadable = UNREADABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*unreadable {
+    match &mut *unreadable {
         Unreadable::IsSaid => terminal::say(&format!("note: {path}: a part of it cannot be read: {error}")),
+        Unreadable::Kept(reasons) if reasons.len() >= REASONS_MAX => {}
         // Some say themselves of which file it is.
-        Unreadable::IsKept if error.starts_with(path) => *unreadable = Unreadable::Kept(error.to_owned()),
-        Unreadable::IsKept => *unreadable = Unreadable::Kept(format!("{path}: {error}")),
-        Unreadable::Kept(_) => {}
+        Unreadable::Kept(reasons) if error.starts_with(path) => reasons.push(error.to_owned()),
+        Unreadable::Kept(reasons) => reasons.push(format!("{path}: {error}")),
     }
 }
 
@@ -91,7 +107,7 @@ pub fn watch_images() {
 /// could not be closed.
 pub fn exit_status(status: u8) -> u8 {
     // It ended no command, or not by that.
-    take_unreadable().inspect(|reason| say_note(reason));
+    take_unreadable().first().inspect(|reason| say_note(reason));
     match status {
         0 => IS_UNCLOSED.load(Ordering::SeqCst).into(),
         status => status,

@@ -44,8 +44,8 @@ pub fn heeded(signals: &[i32]) -> impl Iterator<Item = i32> {
     signals.iter().copied().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
 }
 
-/// Ctrl-C, SIGTERM and SIGHUP, to be asked for, but those that were ignored when this process was started. The second one, a second after the first or later, kills: whatever the
-/// first waits for may never end.
+/// Ctrl-C, SIGTERM and SIGHUP, to be asked for, but those that were ignored when this process was started. The second
+/// one, a second after the first or later, kills: whatever the first waits for may never end.
 #[derive(Clone, Debug)]
 pub struct EndSignals {
     /// The next Ctrl-C does not kill.

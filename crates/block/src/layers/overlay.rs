@@ -27,10 +27,10 @@ pub struct OverlayDisk {
 }
 
 impl OverlayDisk {
-    /// Opens the delta at `path` on `base`, or makes it. A delta that is there must be as large as the base, and name no
-    /// other file that is there; that it was made on this base is otherwise the caller's to know. `name` is what a new
-    /// delta's header calls the base: with the name of a file and its format, QEMU can open the delta too. A new delta
-    /// has what the umask leaves of `permissions`, the base's.
+    /// Opens the delta at `path` on `base`, or makes it. A delta that is there must be as large as the base, and name
+    /// no other file that is there; that it was made on this base is otherwise the caller's to know. `name` is what a
+    /// new delta's header calls the base: with the name of a file and its format, QEMU can open the delta too. A new
+    /// delta has what the umask leaves of `permissions`, the base's.
     ///
     /// # Errors
     /// When the delta cannot be opened or made, is an image of its own or of another base, or has another size than

@@ -335,7 +335,7 @@ fn no_copy_is_made_where_something_else_leads_behind_the_end() {
         twice.iter().for_each(|&(at, entry)| bytes[at..at + 8].copy_from_slice(&entry.to_be_bytes()));
         let end = bytes.len().next_multiple_of(anatomy.cluster_bytes) as u64;
         let at = if kind.2 == "bitmap" {
-            // The directory's offset is behind its number of bitmaps and its length, and an entry begins with its table.
+            // The directory's offset is behind its number of bitmaps and its length; an entry begins with its table.
             let extension = (104..).step_by(8).find(|&at| be64(&bytes, at) >> 32 == 0x2385_2875).unwrap();
             be64(&bytes, be64(&bytes, extension + 24) as usize) as usize
         } else {

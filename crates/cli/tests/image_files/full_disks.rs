@@ -38,7 +38,7 @@ fn what_finds_no_room_gives_back_what_it_had() {
         ("snapshot -d one small/x.qcow2", &["snapshot -c one small/x.qcow2", "snapshot -c two small/x.qcow2"]),
         ("resize -q --preallocation full small/x.qcow2 3M", &[]),
         ("resize -q --preallocation falloc small/x.qcow2 3M", &[]),
-        ("resize -q --preallocation metadata small/x.qcow2 64M", &[]),
+        ("resize -q --preallocation metadata small/x.qcow2 16M", &[]),
         ("bitmap --add -g 512 small/x.qcow2 new", &["bitmap --add -g 512 small/x.qcow2 old"]),
     ];
     for (change, before) in changes {

@@ -96,8 +96,8 @@ impl Qcow2Check {
         Ok(())
     }
 
-    /// Looks at so many clusters of the file at a time, and goes through all tables for each of these windows: at as many
-    /// as there is memory for, if nobody says otherwise. What is found is the same.
+    /// Looks at so many clusters of the file at a time, and goes through all tables for each of these windows: at as
+    /// many as there is memory for, if nobody says otherwise. What is found is the same.
     pub fn set_window(&mut self, clusters: NonZeroU64) {
         self.windows = Windows { memory_bytes: 0, clusters_min: clusters.get() };
     }

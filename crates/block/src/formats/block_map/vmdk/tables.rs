@@ -140,8 +140,8 @@ impl GrainTables {
         self.file.sync()
     }
 
-    /// Makes the file one without grains, once what it shows then is what it shows now. The redundant tables come first:
-    /// a cut leaves them behind, and never ahead.
+    /// Makes the file one without grains, once what it shows then is what it shows now. The redundant tables come
+    /// first: a cut leaves them behind, and never ahead.
     pub(in crate::formats::block_map) fn empty(&mut self) -> io::Result<()> {
         self.begin()?;
         let nothing = vec![0; self.map.table_bytes() as usize];

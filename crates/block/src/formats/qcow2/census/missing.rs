@@ -129,7 +129,8 @@ impl Census<'_> {
         Ok(([place, data << 32 | parts & !u64::from(u32::MAX)], data != 0))
     }
 
-    /// Notes that so many bytes are lost: at `at` of the disk, or of snapshots. They would lie at an offset of the file.
+    /// Notes that so many bytes are lost: at `at` of the disk, or of snapshots. They would lie at that offset of the
+    /// file.
     fn lose(&mut self, offset_bytes: u64, at: Option<u64>, length_bytes: u64, zeroed: &mut Zeroed) {
         let Some(start) = at else {
             zeroed.bytes = zeroed.bytes.saturating_add(length_bytes);
