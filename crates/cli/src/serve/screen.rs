@@ -7,6 +7,7 @@ use blockyard_command_line::terminal;
 use blockyard_serve::{Look, Notice, Notices, Operator};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -17,11 +18,23 @@ static NOTICES: Notices = Notices::new();
 /// Looks at a server's clients once there is a server.
 static LOOK: OnceLock<Look> = OnceLock::new();
 
+/// Somebody wants to know how long requests took.
+static IS_ASKED: AtomicBool = AtomicBool::new(false);
+
 /// How long the end of a process waits for who reads what it has said.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// How often the live view is drawn.
 const REDRAW: Duration = Duration::from_secs(1);
+
+/// Says it, once it is known.
+fn print_if_asked() {
+    if let Some(look) = LOOK.get()
+        && IS_ASKED.swap(false, Ordering::SeqCst)
+    {
+        NOTICES.print(view::histograms(&look()).trim_end());
+    }
+}
 
 /// Stderr, for as long as this process serves.
 pub struct Screen {
@@ -65,9 +78,8 @@ impl Operator for Screen {
         };
         NOTICES.start(write).context("starting a thread for messages")?;
         signals::obey(stop, || {
-            if let Some(look) = LOOK.get() {
-                NOTICES.print(view::histograms(&look()).trim_end());
-            }
+            IS_ASKED.store(true, Ordering::SeqCst);
+            print_if_asked();
         })
     }
 
@@ -75,6 +87,8 @@ impl Operator for Screen {
     fn watch(&self, look: Look) -> Result<()> {
         // It is set here and nowhere else.
         let _ = LOOK.set(Arc::clone(&look));
+        // Somebody may have asked as soon as the disk was said to be there.
+        print_if_asked();
         if !self.stats {
             return Ok(());
         }
