@@ -8,6 +8,7 @@
 mod behind;
 mod block_map_target;
 mod compressed;
+mod deflate;
 mod disk_target;
 mod in_order;
 mod output;

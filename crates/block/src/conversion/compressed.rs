@@ -1,8 +1,8 @@
 //! Clusters made smaller.
 
+use super::deflate::Deflate;
 use super::output::Run;
 use crate::{MemoryMap, Qcow2Writer, Segment};
-use flate2::{Compress, Compression, FlushCompress, Status};
 use std::io;
 use vm_memory::Bytes;
 
@@ -26,7 +26,7 @@ pub(super) struct Compressor {
 }
 
 enum Method {
-    Zlib(Compress),
+    Zlib(Deflate),
     Zstd(zstd::bulk::Compressor<'static>),
 }
 
@@ -42,8 +42,7 @@ impl Compressor {
     fn of(cluster_bytes: usize, is_zstd: bool) -> io::Result<Self> {
         let method = match is_zstd {
             true => Method::Zstd(zstd::bulk::Compressor::new(ZSTD_LEVEL)?),
-            // The level that zlib and so QEMU take when nobody says another.
-            false => Method::Zlib(Compress::new_with_window_bits(Compression::new(6), false, WINDOW_BITS)),
+            false => Method::Zlib(Deflate::new(WINDOW_BITS)?),
         };
         Ok(Self { method, cluster: vec![0; cluster_bytes], packed: Vec::new(), placed: Vec::new() })
     }
@@ -96,11 +95,7 @@ impl Compressor {
         self.packed.resize(before + cluster_bytes + cluster_bytes / 8 + SLACK_BYTES, 0);
         let room = &mut self.packed[before..];
         let compressed_bytes = match &mut self.method {
-            Method::Zlib(deflate) => {
-                deflate.reset();
-                let status = deflate.compress(&self.cluster, room, FlushCompress::Finish).map_err(io::Error::other)?;
-                (status == Status::StreamEnd).then_some(deflate.total_out() as usize)
-            }
+            Method::Zlib(deflate) => deflate.compress(&self.cluster, room),
             Method::Zstd(compressor) => Some(compressor.compress_to_buffer(&self.cluster, room)?),
         };
         let compressed_bytes = compressed_bytes.filter(|&bytes| bytes < cluster_bytes);

@@ -55,3 +55,31 @@ fn what_cannot_be_decompressed_is_named_and_found() {
         }
     }
 }
+
+/// Programs hold much that is only three bytes long.
+#[test]
+fn what_is_compressed_is_no_larger_than_by_qemu_img() {
+    let yard = Yard::new();
+    let mut program: Vec<u8> =
+        ["img", "io", "nbd"].iter().flat_map(|name| std::fs::read(format!("/usr/bin/qemu-{name}")).unwrap()).collect();
+    program.resize(program.len().next_multiple_of(65536), 0);
+    std::fs::write(yard.path("program.img"), program).unwrap();
+    for options in [
+        "-c -O qcow2",
+        "-c -O qcow2 -o compression_type=zstd",
+        "-c -O qcow2 -o cluster_size=4k",
+        "-O vmdk -o subformat=streamOptimized",
+    ] {
+        image(&yard, ["convert", "-q"].into_iter().chain(options.split(' ')).chain(["program.img", "ours"]))
+            .succeeded();
+        qemu_img(&yard, &format!("convert {options} program.img theirs"));
+        let [ours, theirs] = ["ours", "theirs"].map(|name| std::fs::metadata(yard.path(name)).unwrap().len());
+        // A file of ours ends with a whole cluster.
+        assert!((ours - 65536) * 100 <= theirs * 101, "{options}: {ours} bytes, by qemu-img {theirs}");
+        qemu_img(
+            &yard,
+            &format!("compare program.img {}", if options.contains("vmdk") { "-F vmdk ours" } else { "ours" }),
+        );
+        std::fs::remove_file(yard.path("ours")).unwrap();
+    }
+}
