@@ -10,12 +10,12 @@ use std::io;
 /// twentieth larger than zlib makes them.
 const LEVEL: i32 = 9;
 
-/// How long that level looks for better matches: about as zlib does at its own default, which is level 6. By itself it
-/// takes a sixth more time, and finds nothing more in a small window.
+/// How long that level looks for better matches, as little as makes things at most 0.8 % larger than zlib does at its
+/// default, level 6. By itself the level takes half as much time again for as little less.
 const GOOD_LENGTH: i32 = 8;
 const LAZY_LENGTH_MAX: i32 = 16;
-const NICE_LENGTH: i32 = 64;
-const CHAIN_MAX: i32 = 128;
+const NICE_LENGTH: i32 = 32;
+const CHAIN_MAX: i32 = 24;
 
 /// zlib's default.
 const MEMORY_LEVEL: i32 = 8;

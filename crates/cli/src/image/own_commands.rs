@@ -5,6 +5,7 @@ use super::file_commands::AnyFileCommand;
 use super::whole::{create, info};
 use anyhow::Result;
 use blockyard_command_line::clap_error;
+use blockyard_command_line::image::secrets;
 use blockyard_command_line::usage_error::UsageLines;
 use blockyard_shell::{OnHost, OwnCommand, OwnWords, Program};
 use clap::error::{ContextKind, ErrorKind};
@@ -46,6 +47,7 @@ impl From<Command> for OwnCommand {
 /// # Errors
 /// [`UsageLines`] when its words make no sense.
 fn read(words: &[OsString]) -> Result<OwnWords> {
+    secrets::forget();
     match OwnLine::try_parse_from(words) {
         Ok(line) => Ok(OwnWords::Command(line.command.into())),
         Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(OwnWords::Help(error.render().to_string())),
@@ -101,6 +103,7 @@ fn create_quietly(words: &[OsString]) -> Result<()> {
         #[command(flatten)]
         create: create::CreateArgs,
     }
+    secrets::forget();
     let words = [&["-q".into()], words].concat();
     let line = Line::try_parse_from(words).map_err(|error| UsageLines(sentence(&error)))?;
     create::run(&line.create)

@@ -337,6 +337,18 @@ fn a_link_that_came_out_of_an_image_is_replaced_and_not_followed() {
     assert_eq!(fs::read(rig.path("victim")).unwrap(), b"mine");
     assert_eq!(fs::read(rig.path("out/name")).unwrap(), b"from the image");
     assert!(!rig.path("out/name").is_symlink());
+    // By the name that it is to have, too; and where a link is not to be copied, it stays.
+    rig.run("get", &["/first/name", "named"]);
+    rig.run("get", &["/second/name", "named"]);
+    assert!(!rig.path("named").is_symlink());
+    rig.run("cp", &["/second/name", "/link"]);
+    for to in ["link", "out"] {
+        symlink("../victim", rig.path(if to == "out" { "out/link" } else { "link" })).unwrap();
+        let said = rig.fail("get", &["-L", "/link", to]);
+        assert!(said.contains("is a link, which may have come out of an image"), "{said}");
+    }
+    assert_eq!(fs::read(rig.path("victim")).unwrap(), b"mine");
+    assert_eq!(fs::read(rig.path("named")).unwrap(), b"from the image");
 }
 
 #[test]
@@ -368,10 +380,28 @@ fn one_that_cannot_be_copied_keeps_no_other_from_it_and_none_replaces_another() 
     fs::write(rig.path("last"), "from the host").unwrap();
     fs::write(rig.path("clash"), "no directory").unwrap();
     rig.run("mkdir", &["/other/clash"]);
-    let said = rig.fail("put", &["clash", "socket", "out/dir/.", "out/last", "last", "/other"]);
-    for problem in ["clash: /other/clash", "last: last has just been made of another file"] {
+    // A link to a directory is a link, and no directory is put together with it.
+    for from in ["one", "two", "three"] {
+        fs::create_dir(rig.path(from)).unwrap();
+    }
+    symlink("/usr", rig.path("one/linked")).unwrap();
+    fs::create_dir(rig.path("two/linked")).unwrap();
+    fs::write(rig.path("two/linked/file"), "x").unwrap();
+    fs::write(rig.path("three/name"), "a file").unwrap();
+    symlink("/usr", rig.path("two/name")).unwrap();
+    let sources =
+        ["clash", "socket", "out/dir/.", "out/last", "last", "one/linked", "two/linked", "three/name", "two/name"];
+    let said = rig.fail("put", &[&sources[..], &["/other"]].concat());
+    for problem in [
+        "clash: /other/clash",
+        "last: last has just been made of another file",
+        "two/linked: linked has just been made of another file",
+        "two/name: name has just been made of another file",
+    ] {
         assert_eq!(said.matches(problem).count(), 1, "{said}");
     }
+    assert!(rig.debugfs("stat /other/linked").contains("Type: symlink"));
+    assert!(rig.debugfs("stat /other/name").contains("Type: regular"));
     rig.check();
     assert_eq!((rig.debugfs("cat /other/x"), rig.debugfs("cat /other/last")), ("x".into(), "last".into()));
     assert!(!rig.debugfs("ls -p /other").contains("/dir/"));
@@ -403,6 +433,26 @@ fn what_dd_cannot_write_as_a_whole_stays_what_it_was() {
     assert!(fs::read(rig.path("out")).unwrap() == old[..512]);
     rig.run("dd", &["if=image:/file", "of=out"]);
     assert_eq!(fs::read(rig.path("out")).unwrap(), b"content");
+}
+
+/// However it is written: what is new is for nobody that the disk is not for, and it is stable.
+#[test]
+fn what_dd_writes_of_a_disk_is_as_private_and_stable() {
+    let rig = Rig::empty(8);
+    fs::set_permissions(&rig.image, fs::Permissions::from_mode(0o600)).unwrap();
+    for operands in [&[][..], &["seek=1"], &["conv=notrunc"], &["conv=notrunc,fsync", "seek=1"]] {
+        let _ = fs::remove_file(rig.path("out"));
+        let dd = rig.command("dd", &[&["if=/dev/sda", "of=out", "count=2"], operands].concat());
+        let mut strace = Command::new("strace");
+        strace.args(["-qq", "-y", "-e", "trace=fsync,fdatasync", "-e", "signal=none", "-o", "calls"]);
+        strace.arg(dd.get_program()).args(dd.get_args()).current_dir(rig.path(""));
+        let output = strace.output().unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(fs::metadata(rig.path("out")).unwrap().permissions().mode() & 0o777, 0o600, "{operands:?}");
+        let calls = fs::read_to_string(rig.path("calls")).unwrap();
+        // A whole file has no name yet when it is made stable.
+        assert!(calls.contains("sync("), "{operands:?}: {calls}");
+    }
 }
 
 /// Where others may put files, what has the name may be there to read what is written.

@@ -51,6 +51,7 @@ fn what_cannot_change_is_said_and_changes_nothing() {
     qemu_img(&yard, "create -q -f qcow2 -o extended_l2=on parts.qcow2 1M");
     qemu_img(&yard, "create -q -f qcow2 -o data_file=d data.qcow2 1M");
     qemu_img(&yard, "create -q -f qcow2 bits.qcow2 1M");
+    qemu_img(&yard, "create -q -f qcow2 -o cluster_size=512 tiny.qcow2 1M");
     qemu_img(&yard, "bitmap --add bits.qcow2 one");
     yard.random("disk.img", MIB, 1);
     qemu_img(&yard, "convert -O qcow2 disk.img many.qcow2");
@@ -66,7 +67,7 @@ fn what_cannot_change_is_said_and_changes_nothing() {
     qemu_img(&yard, "snapshot -c one zstd.qcow2");
     write("write -z 0 64k");
     let read = |name: &str| fs::read(yard.path(name)).unwrap();
-    let all = ["new", "old", "parts", "data", "bits", "many", "zstd"].map(|name| format!("{name}.qcow2"));
+    let all = ["new", "old", "parts", "data", "bits", "tiny", "many", "zstd"].map(|name| format!("{name}.qcow2"));
     let before = all.each_ref().map(|name| read(name));
     for (options, name, status, wanted) in [
         ("compat=0.10", "parts.qcow2", 1, "has extended L2 entries, and cannot be of version 2 (compat=0.10)"),
@@ -82,6 +83,7 @@ fn what_cannot_change_is_said_and_changes_nothing() {
         ("data_file_raw=on", "data.qcow2", 1, "image convert -o data_file_raw=on"),
         ("compat=0.10", "data.qcow2", 1, "has a data file"),
         ("lazy_refcounts=on", "old.qcow2", 1, "add compat=1.1"),
+        ("lazy_refcounts=on,size=200G", "tiny.qcow2", 1, "is not possible"),
         ("backing_file=base.img", "new.qcow2", 2, "image rebase"),
         ("size=512K", "new.qcow2", 1, "--shrink"),
         ("compat=1.1", "disk.img", 1, "disk.img: only qcow2 images and LUKS volumes are amended, and this is raw"),
@@ -93,6 +95,13 @@ fn what_cannot_change_is_said_and_changes_nothing() {
     }
     assert!(all.each_ref().map(|name| read(name)) == before);
     image(&yard, ["amend", "new.qcow2"]).failed(2, &["-o <OPTIONS>"]);
+    super::encryption::key(&yard, "a.key", 0o600);
+    let active = ["amend", "--object", "secret,id=s,file=a.key", "-o", "encrypt.state=active,encrypt.new-secret=s"];
+    let amend = |more: &[&str]| image(&yard, active.iter().chain(more).copied().chain(["new.qcow2"]));
+    // Whoever means to replace a passphrase is not told that it is done.
+    amend(&["-o", "encrypt.old-secret=s"]).failed(2, &["a passphrase is added by state=active"]);
+    amend(&["--old-key-file", "a.key"]).failed(2, &["a passphrase is added by state=active"]);
+    amend(&["--new-key-file", "a.key"]).failed(2, &["--new-key-file and new-secret="]);
 }
 
 /// Zeros that version 2 cannot say: preallocated and not, over a backing file and without one, of snapshots, too.

@@ -1,6 +1,6 @@
 //! Passphrases as qemu-img is told of them: `--object secret,id=ID,file=PATH`, and `key-secret=ID` where one is used.
 //!
-//! They are kept for the whole command line, as names of images refer to them wherever they stand. A passphrase is in a
+//! They are kept for one command line, as names of images refer to them wherever they stand. A passphrase is in a
 //! file of its own; one on the command line could be read by everybody.
 
 use blockyard_block::KeyFile;
@@ -28,6 +28,11 @@ pub fn declare(text: &str) -> Result<Declared, String> {
         true => Ok(said),
         false => Err(format!("there are two secrets '{}'", said.id)),
     }
+}
+
+/// Forgets all that were declared: another command line begins, as in a shell of many.
+pub fn forget() {
+    DECLARED.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
 /// The file of the passphrase that was declared with this id. It is read once, whoever uses it: it may be a pipe.

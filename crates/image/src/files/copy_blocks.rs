@@ -11,8 +11,11 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// What a new file is for, as far as the umask lets it.
+const NEW_PERMISSIONS: u32 = 0o666;
 
 /// What is copied where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,22 +175,23 @@ impl BlockCopy {
     /// for.
     fn output<W: Write>(&self, host: Option<File>, stream: W, permissions: Option<u32>) -> Result<Output<W>> {
         let BlockEnd::Host(path) = &self.to else { return Ok(Output::Stream(stream)) };
+        let permissions = permissions.filter(|_| matches!(self.from, BlockEnd::Device(_)));
         if host.is_none() && self.replaces() {
-            let permissions = permissions.filter(|_| matches!(self.from, BlockEnd::Device(_)));
             return Ok(Output::Whole(ReplacementFile::create_like(path, permissions)?));
         }
         let seek = self.offset(self.seek)?;
         let open = || {
             // One that has come since has not been judged.
-            let make = || File::options().read(true).write(true).create_new(true).open(path);
+            let mode = permissions.map_or(NEW_PERMISSIONS, |permissions| permissions & NEW_PERMISSIONS);
+            let make = || File::options().read(true).write(true).create_new(true).mode(mode).open(path);
             let mut file = host.map_or_else(make, Ok)?;
             if seek > 0 {
                 file.seek(SeekFrom::Start(seek))?;
             }
-            let is_regular = file.metadata()?.is_file();
-            Ok::<_, io::Error>((file, is_regular))
+            let kind = file.metadata()?.file_type();
+            Ok::<_, io::Error>((file, kind.is_file(), kind.is_block_device()))
         };
-        let (file, is_regular) = open().with_context(|| shown(path).to_string())?;
+        let (file, is_regular, is_device) = open().with_context(|| shown(path).to_string())?;
         if is_regular {
             FileDisk::lock(&file, path, &FileOptions::default())?;
             // It may be an image.
@@ -195,7 +199,7 @@ impl BlockCopy {
             FoundJournal::refuse_to_write(&OpenedFile::new(image, path.clone()))?;
         }
         let cut_at = (self.truncate && is_regular).then_some(seek);
-        Ok(Output::Part { file, cut_at })
+        Ok(Output::Part { file, cut_at, is_stored: is_regular || is_device })
     }
 }
 
@@ -265,22 +269,25 @@ impl OpenImage {
 enum Output<W> {
     Stream(W),
     Whole(ReplacementFile),
-    /// What is behind `cut_at` goes when the first byte comes.
+    /// What is behind `cut_at` goes when the first byte comes. `is_stored`: there is storage behind it, where it can
+    /// become stable.
     Part {
         file: File,
         cut_at: Option<u64>,
+        is_stored: bool,
     },
 }
 
 impl<W: Write> Output<W> {
     /// All has come.
     fn finish(mut self, durable: bool) -> Result<()> {
-        if let Self::Part { file, cut_at: Some(at) } = &self {
+        if let Self::Part { file, cut_at: Some(at), .. } = &self {
             file.set_len(*at).map_err(Error::Output)?;
         }
         self.flush().map_err(Error::Output)?;
         match self {
             Self::Whole(file) => Ok(file.commit(durable)?),
+            Self::Part { file, is_stored: true, .. } if durable => file.sync_all().map_err(Error::Output),
             Self::Stream(_) | Self::Part { .. } => Ok(()),
         }
     }
@@ -291,7 +298,7 @@ impl<W: Write> Write for Output<W> {
         match self {
             Self::Stream(stream) => stream.write(bytes),
             Self::Whole(new) => new.file().write(bytes),
-            Self::Part { file, cut_at } => {
+            Self::Part { file, cut_at, .. } => {
                 if let Some(at) = cut_at.take() {
                     file.set_len(at)?;
                 }

@@ -2,14 +2,14 @@
 
 use crate::error::{Result, refuse};
 use blockyard_block::printable;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What was copied so far has become these: none is to replace another.
+/// What was copied so far has become these, directories or not: none is to replace another.
 #[derive(Default)]
-pub(super) struct Made(HashSet<PathBuf>);
+pub(super) struct Made(HashMap<PathBuf, bool>);
 
 impl Made {
     /// Takes note of one. Of two directories, what is in them is put together.
@@ -18,10 +18,12 @@ impl Made {
     /// When another has this name.
     pub(super) fn note(&mut self, path: PathBuf, is_directory: bool) -> Result<()> {
         let name = printable(&path.to_string_lossy());
-        if self.0.insert(path) || is_directory {
-            return Ok(());
+        match self.0.insert(path, is_directory) {
+            Some(was_directory) if !(was_directory && is_directory) => {
+                refuse!("{name} has just been made of another file")
+            }
+            _ => Ok(()),
         }
-        refuse!("{name} has just been made of another file")
     }
 }
 

@@ -88,7 +88,7 @@ impl OpenImage {
             made.note(to.clone(), is_directory(entry.mode))
                 .and_then(|()| match follow {
                     true => self.get_regular(&source, entry, &to),
-                    false => self.get_one(&source, entry, &to, into),
+                    false => self.get_one(&source, entry, &to),
                 })
                 .map_err(|error| error.or_no_space(&to))
                 .with_context(|| printable(&source.to_string_lossy()))
@@ -96,17 +96,25 @@ impl OpenImage {
         each([self.told(&missing, missing.len() as u64), copied], |done| done)
     }
 
-    fn get_one(&mut self, path: &Path, entry: &Entry, to: &Path, into: bool) -> Result<()> {
-        // A link in the directory may be one that came out of an image: it is replaced, as in trees, and not followed.
-        let is_link_within = into && to.is_symlink();
-        if is_regular(entry.mode) && entry.links == 1 && !entry.more_attributes && !is_link_within {
+    fn get_one(&mut self, path: &Path, entry: &Entry, to: &Path) -> Result<()> {
+        // A link may be one that came out of an image before: it is replaced, as in trees, and not followed.
+        if is_regular(entry.mode) && entry.links == 1 && !entry.more_attributes && !to.is_symlink() {
             return self.get_file(path, entry, to);
         }
         self.get_tree(path, to)
     }
 
     fn get_regular(&mut self, path: &Path, entry: &Entry, to: &Path) -> Result<()> {
-        if is_regular(entry.mode) { self.get_file(path, entry, to) } else { refuse!("{NO_REGULAR_FILE}") }
+        if !is_regular(entry.mode) {
+            refuse!("{NO_REGULAR_FILE}");
+        }
+        if to.is_symlink() {
+            refuse!(
+                "{} is a link, which may have come out of an image and lead anywhere: remove it, or choose another name",
+                shown(to)
+            );
+        }
+        self.get_file(path, entry, to)
     }
 
     /// The host's new file is the sink disk; it takes its name when it is complete.

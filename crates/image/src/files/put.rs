@@ -10,7 +10,7 @@ use crate::error::{Context, Error, Result, refuse};
 use crate::guest::failures::each;
 use crate::guest::{OpenImage, image_path, path_of, read_in};
 use blockyard_archive::Source;
-use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, shown};
+use blockyard_block::{Disk, ExtentKind, FileDisk, FileOptions, OpenedFile, shown};
 use blockyard_protocol::appliance::{Attribute, Operation, Range, Store, TarIn};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
@@ -85,7 +85,6 @@ impl OpenImage {
     ) -> Result<()> {
         let looked = sources.into_iter().map(|source| Looked::at(source.into(), options.dereference));
         let sources = looked.collect::<Result<Vec<_>>>()?;
-        let root_owned = options.root_owned;
         let into = self.entry(target, true)?.is_some_and(|entry| is_directory(entry.mode));
         if !into && sources.len() > 1 {
             refuse!("{}: not a directory of the image, so it cannot take {} files", shown(target), sources.len());
@@ -93,7 +92,7 @@ impl OpenImage {
         let mut made = Made::default();
         each(sources, |source| {
             let name = source.name();
-            self.put_one(source, target, into, root_owned, &mut made).with_context(|| name)
+            self.put_one(source, target, into, options, &mut made).with_context(|| name)
         })
     }
 
@@ -102,9 +101,10 @@ impl OpenImage {
         source: Looked<'_>,
         target: &Path,
         into: bool,
-        root_owned: bool,
+        options: &PutOptions,
         made: &mut Made,
     ) -> Result<()> {
+        let root_owned = options.root_owned;
         let file = match source {
             Looked::Stream { name, .. } if into => {
                 refuse!("{}: {name} has no name to have in a directory", shown(target))
@@ -113,9 +113,11 @@ impl OpenImage {
                 let put = self.put_stream(open()?, target, root_owned);
                 return put.or_else(|error| self.without_directory(target, error));
             }
-            Looked::File(file) => file,
+            // What was copied before it may have taken long: what has its name now is copied.
+            Looked::File(file) => HostFile::look(file.path(), options.dereference)?,
         };
-        let is_directory = matches!(&file, HostFile::Tree(path) if path.is_dir());
+        // A link to one is a link.
+        let is_directory = matches!(&file, HostFile::Tree(path) if is_own_directory(path));
         made.note(PathBuf::from(name_of_copy(file.path()).unwrap_or_default()), is_directory)?;
         // What unpacks a tree would make the directories above it, as it does for archives.
         if !into && !matches!(file, HostFile::Regular(_)) {
@@ -188,7 +190,15 @@ impl OpenImage {
         if metadata.len() == 0 {
             return self.call(Operation::Store(store)).map(drop);
         }
-        let disk = FileDisk::open(path, &FileOptions { read_only: true, ..FileOptions::default() })?;
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        let opened = OpenedFile::open(path, options.read_only)?;
+        // What was looked at is not for whoever may read another file.
+        let found = opened.file().metadata()?;
+        if (found.dev(), found.ino()) != (metadata.dev(), metadata.ino()) {
+            refuse!("another file took its place while it was opened: copy it again");
+        }
+        opened.lock(&options)?;
+        let disk = FileDisk::from_file(opened.file().try_clone()?, &options)?;
         store.data = data_ranges(&disk, metadata.len())?;
         self.call_with_source(Arc::new(disk), Operation::Store(store)).map(drop)
     }
@@ -198,7 +208,7 @@ impl OpenImage {
         let target_bytes = image_path(target);
         let (directory, name) = if let (true, Some(name)) = (into, name_of_copy(path)) {
             (target_bytes, name.to_owned())
-        } else if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
+        } else if is_own_directory(path) {
             // The tree gets the target's name: what is in it goes there.
             (target_bytes, OsString::from("."))
         } else {
@@ -210,6 +220,11 @@ impl OpenImage {
         let unpack = TarIn { directory, into, own: !root_owned, in_place };
         read_in(self, Operation::TarIn(unpack), packed).map(drop)
     }
+}
+
+/// Whether it is a directory itself, and no link to one.
+fn is_own_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
 /// How a tree of the host's goes into an image.

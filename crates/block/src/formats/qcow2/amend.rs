@@ -35,6 +35,18 @@ pub struct Qcow2Amendment {
 }
 
 impl Qcow2Amendment {
+    /// Whether there can be such an image, for who does more to it: nothing is changed.
+    ///
+    /// # Errors
+    /// When the image cannot be read or written, or when there is no such image.
+    pub fn check(&self, image: &OpenedFile) -> Result<(), ImageError> {
+        self.change(image)?.check()
+    }
+
+    fn change<'a>(&'a self, image: &'a OpenedFile) -> Result<Change<'a>, ImageError> {
+        Ok(Change { image, header: header_to_change(image.file(), image.path())?, amendment: self })
+    }
+
     /// Changes the header of an image that is open for writing, and locked: all of it, by one sector, or nothing. What
     /// is marked dirty is repaired before. A key in `allowed` is for what is encrypted, and shows zeros over a backing
     /// file that version 2 has to have as data.
@@ -42,7 +54,7 @@ impl Qcow2Amendment {
     /// # Errors
     /// When the image is damaged or cannot be written, when there is no such image, or no room in its header.
     pub fn apply(&self, image: &OpenedFile, allowed: &AllowedDirectories) -> Result<(), ImageError> {
-        let change = Change { image, header: header_to_change(image.file(), image.path())?, amendment: self };
+        let change = self.change(image)?;
         change.check()?;
         let version = self.version.unwrap_or(change.header.version);
         let order = self.refcount_order.unwrap_or(change.header.refcount_order);

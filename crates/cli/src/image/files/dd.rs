@@ -91,9 +91,16 @@ fn parse(operands: &[OsString]) -> Result<BlockCopy, UsageError> {
             b"count" => copy.count = Some(number()?),
             b"skip" => copy.skip = number()?,
             b"seek" => copy.seek = number()?,
-            b"conv" if value == "notrunc" => copy.truncate = false,
-            // What is written is flushed when the image is closed.
-            b"conv" if matches!(value.to_str(), Some("fsync" | "fdatasync")) => {}
+            b"conv" => {
+                for word in value.to_str().unwrap_or_default().split(',') {
+                    match word {
+                        "notrunc" => copy.truncate = false,
+                        // What is written is made stable, and the image flushed when it is closed.
+                        "fsync" | "fdatasync" => {}
+                        _ => return Err(wrong("conv is notrunc, fsync or fdatasync")),
+                    }
+                }
+            }
             b"status" => {}
             _ => return Err(wrong("the operands are if, of, bs, count, skip, seek and conv=notrunc")),
         }

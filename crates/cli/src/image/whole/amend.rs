@@ -100,8 +100,16 @@ pub fn run(args: &AmendArgs) -> Result<()> {
         Ok(resize.with_keys(ChainKeys::new(key.clone(), named.keys().behind().clone())))
     };
     // What is refused is refused before anything is changed.
-    let resize = size_bytes.map(resize).transpose()?;
-    if amendment != Qcow2Amendment::default() {
+    let mut resize = size_bytes.map(resize).transpose()?;
+    let changes_header = amendment != Qcow2Amendment::default();
+    if changes_header {
+        amendment.check(&file)?;
+    }
+    // Much is refused when the disk gets its size. But that may take version 3, with which nobody loses anything.
+    if amendment.version != Some(3) {
+        resize.take().map_or(Ok(()), |resize| resize.run(&args.allow_dir, &Nobody))?;
+    }
+    if changes_header {
         amendment.apply(&file, &AllowedDirectories::none().with_key(key.clone()))?;
     }
     resize.map_or(Ok(()), |resize| resize.run(&args.allow_dir, &Nobody))?;
@@ -126,10 +134,20 @@ impl AmendArgs {
 
     /// What is to become of key slots, by what options and files say together.
     fn slot_change(&self, said: SaidOfSlots) -> Result<Option<LuksSlotChange>> {
-        let key = |path: &Option<PathBuf>, secret: Option<KeyFile>| path.as_ref().map(KeyFile::new).or(secret);
+        let key = |path: &Option<PathBuf>, secret: Option<KeyFile>, option: &str, word: &str| match (path, secret) {
+            (Some(_), Some(_)) => Err(UsageError(format!("{option} and {word}=: a passphrase is in one file"))),
+            (path, secret) => Ok(path.as_ref().map(KeyFile::new).or(secret)),
+        };
         let SaidOfSlots { is_active, slot, time, new_secret, old_secret } = said;
-        match (is_active, key(&self.new_key_file, new_secret), key(&self.old_key_file, old_secret)) {
-            (Some(true), Some(key), _) => {
+        let new_key = key(&self.new_key_file, new_secret, "--new-key-file", "new-secret")?;
+        let old_key = key(&self.old_key_file, old_secret, "--old-key-file", "old-secret")?;
+        match (is_active, new_key, old_key) {
+            (Some(true), _, Some(_)) => bail!(UsageError(
+                "a passphrase is added by state=active, and taken away by state=inactive, which --old-key-file goes \
+                 with: that is a second `amend`"
+                    .to_owned()
+            )),
+            (Some(true), Some(key), None) => {
                 Ok(Some(LuksSlotChange::Activate { key, slot, time: time.unwrap_or(LuksOptions::TIME) }))
             }
             (Some(true), None, _) => bail!(UsageError("which passphrase? Add --new-key-file FILE".to_owned())),
