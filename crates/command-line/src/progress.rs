@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,54 @@ impl Drop for Line {
         self.clear();
     }
 }
+
+/// How far a command has come in qemu-img's way, on stdout, for programs that read it there: from 0 on, further by 1 at
+/// least each time, and a newline in the end. 100 is said when all is done, and not before.
+pub struct Percents {
+    said: Mutex<f64>,
+}
+
+impl Percents {
+    /// Nothing is done. `None`: nobody is there but who sees a [`Line`].
+    pub fn begin() -> Option<Self> {
+        if io::stdout().is_terminal() && io::stderr().is_terminal() {
+            return None;
+        }
+        Self::say(0.0);
+        Some(Self { said: Mutex::new(0.0) })
+    }
+
+    /// So much is done.
+    pub fn set(&self, done_bytes: u64, length_bytes: u64) {
+        let percent = if length_bytes == 0 { 0.0 } else { done_bytes as f64 * 100.0 / length_bytes as f64 };
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        // What comes last may fail still.
+        if percent >= *said + 1.0 && percent < ALMOST {
+            *said = percent;
+            Self::say(percent);
+        }
+    }
+
+    /// All is done.
+    pub fn end(self) {
+        Self::say(100.0);
+    }
+
+    fn say(percent: f64) {
+        let mut out = io::stdout().lock();
+        // Nobody may be there to be told, and what is done goes on.
+        let _ = write!(out, "    ({percent:.2}/100%)\r").and_then(|()| out.flush());
+    }
+}
+
+impl Drop for Percents {
+    fn drop(&mut self) {
+        let _ = writeln!(io::stdout());
+    }
+}
+
+/// From here on, percentages would be rounded to 100.
+const ALMOST: f64 = 99.99;
 
 /// How long something takes for which nothing is shown.
 const MOMENT: Duration = Duration::from_secs(1);

@@ -1,7 +1,11 @@
 //! Options of qemu-img's that say how an image is opened or named.
 
+use super::support::finish;
 use super::*;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::Read;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::Instant;
 
 #[test]
@@ -30,6 +34,63 @@ fn images_that_somebody_writes_to_are_looked_at_with_force_share() {
     assert!(info.get("partitions-unknown").is_none(), "{info}");
     user.kill().unwrap();
     user.wait().unwrap();
+}
+
+/// What runs these commands for others reads there how far they have come.
+#[test]
+fn progress_is_told_as_by_qemu_img_to_who_reads_stdout() {
+    let yard = Yard::new();
+    yard.random("disk.img", 4 * MIB, 3);
+    yard.random("other.img", 4 * MIB, 4);
+    // qemu-img says some of what else it says in the same line.
+    let percents = |text: &str| -> Vec<f64> {
+        let number = |said: &str| said.trim().strip_prefix('(')?.strip_suffix("/100%)")?.parse().ok();
+        text.split(['\r', '\n']).filter_map(number).collect()
+    };
+    for line in [
+        "convert -p -O qcow2 disk.img new.qcow2",
+        "compare -p disk.img disk.img",
+        "rebase -p -b other.img -F raw over.qcow2",
+        "rebase -p -u -b other.img -F raw over.qcow2",
+        "commit -p over.qcow2",
+        "amend -p -o lazy_refcounts=on over.qcow2",
+    ] {
+        let run = |ours: bool| {
+            qemu_img(&yard, "create -q -f qcow2 -b disk.img -F raw over.qcow2");
+            match ours {
+                true => image(&yard, line.split(' ').chain(["--allow-dir", "."])).succeeded().stdout,
+                false => qemu_img(&yard, line).stdout,
+            }
+        };
+        for said in [run(false), run(true)] {
+            let percents = percents(&said);
+            assert_eq!((percents.first(), percents.last()), (Some(&0.0), Some(&100.0)), "{line}: {said:?}");
+            assert!(percents.is_sorted(), "{line}: {said:?}");
+        }
+    }
+    let quiet = image(&yard, ["convert", "-p", "-q", "disk.img", "new.qcow2"]).succeeded();
+    assert_eq!(quiet.stdout, "");
+    for (line, status) in [
+        ("convert -p disk.img none/new.qcow2", 1),
+        ("compare -p disk.img other.img", 1),
+        ("rebase -p -b none.img -F raw over.qcow2", 1),
+        ("amend -p -o size=1M over.qcow2", 1),
+    ] {
+        let said = image(&yard, line.split(' ').chain(["--allow-dir", "."])).failed(status, &[]).stdout;
+        let percents = percents(&said);
+        assert!(percents.first() == Some(&0.0) && percents.iter().all(|percent| *percent < 100.0), "{line}: {said:?}");
+    }
+    // It would take minutes.
+    yard.random("slow.img", 64 * MIB, 5);
+    let mut slow = blockyard();
+    slow.current_dir(yard.path("")).args(["image", "convert", "-p", "-m", "1", "-r", "256K", "slow.img", "new.qcow2"]);
+    let mut slow = slow.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut begun = [0; 16];
+    slow.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
+    assert_eq!(&begun, b"    (0.00/100%)\r");
+    kill_process(Pid::from_child(&slow), Signal::TERM).unwrap();
+    let ended = finish(slow).failed(143, &["stopped by SIGTERM"]);
+    assert!(!ended.stdout.contains("(100.00"), "{ended:?}");
 }
 
 #[test]

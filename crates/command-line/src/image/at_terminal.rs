@@ -1,6 +1,6 @@
 //! What work on an image tells and asks: whoever sits at the terminal.
 
-use crate::progress::Line;
+use crate::progress::{Line, Percents};
 use crate::signals::EndSignals;
 use crate::terminal;
 use anyhow::{Context, Result, anyhow, bail};
@@ -21,12 +21,14 @@ pub struct AtTerminal {
     verbose: bool,
     /// Shows how far something has come.
     line: Option<Line>,
+    /// Says it to a program.
+    percents: Option<Percents>,
 }
 
 impl AtTerminal {
     /// With these signals; `verbose`: what the appliance's kernel says goes to stderr too.
     pub fn new(signals: EndSignals, verbose: bool) -> Self {
-        Self { signals, verbose, line: None }
+        Self { signals, verbose, line: None, percents: None }
     }
 
     /// From now on, signals are caught.
@@ -37,14 +39,23 @@ impl AtTerminal {
         Ok(Self::new(EndSignals::catch()?, false))
     }
 
-    /// The same, with a bar on stderr if one is wanted and that is a terminal.
+    /// The same, with a bar on stderr if one is wanted and that is a terminal, and percentages on stdout for programs
+    /// that read them there.
     ///
     /// # Errors
     /// As [`AtTerminal::catch`].
     pub fn watching(shows_progress: bool) -> Result<Self> {
+        // Before anything is said, which somebody may answer by a signal.
+        let caught = Self::catch()?;
         let line = shows_progress.then(Line::hidden);
         line.iter().for_each(Line::show);
-        Ok(Self { line, ..Self::catch()? })
+        let percents = if shows_progress { Percents::begin() } else { None };
+        Ok(Self { line, percents, ..caught })
+    }
+
+    /// All is done. Where this is not said, something has failed.
+    pub fn done(mut self) {
+        self.percents.take().into_iter().for_each(Percents::end);
     }
 }
 
@@ -60,6 +71,9 @@ impl Watch for AtTerminal {
     fn progress(&self, progress: &Progress) {
         if let Some(line) = &self.line {
             line.set_bytes(progress.done_bytes, progress.length_bytes, progress.data_bytes);
+        }
+        if let Some(percents) = &self.percents {
+            percents.set(progress.done_bytes, progress.length_bytes);
         }
     }
 

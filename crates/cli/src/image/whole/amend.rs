@@ -12,6 +12,7 @@ use blockyard_block::{
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::image::secrets;
+use blockyard_command_line::progress::Percents;
 use blockyard_command_line::terminal::print;
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_image::Nobody;
@@ -42,7 +43,7 @@ pub struct AmendArgs {
     /// Format of the image.
     #[arg(short, value_name = "FORMAT", value_parser = named_image::formats())]
     format: Option<Format>,
-    /// Show progress, of which there is none: nothing of the disk is copied.
+    /// Show progress: no more than that it is done, as nothing of the disk is copied.
     #[arg(short, hide = true)]
     progress: bool,
     /// File with a passphrase that opens the image, and nothing else in it (or IMAGE,key-file=FILE).
@@ -93,6 +94,7 @@ pub fn run(args: &AmendArgs) -> Result<()> {
     }
     let ImageFile { named, .. } = image_file;
     let key = args.key_file.as_ref().map(KeyFile::new).or_else(|| named.key_file().cloned());
+    let percents = if args.progress && !args.quiet { Percents::begin() } else { None };
     let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
     let resize = |size_bytes| -> Result<_> {
         let old_bytes = Qcow2Disk::size_bytes_of(&file)?;
@@ -118,6 +120,7 @@ pub fn run(args: &AmendArgs) -> Result<()> {
         (Some(change), _) => Qcow2Disk::change_slots(&file, key.as_ref(), &change)?,
         (None, _) => {}
     }
+    percents.into_iter().for_each(Percents::end);
     if args.quiet { Ok(()) } else { print(&format!("{image}: amended")) }
 }
 

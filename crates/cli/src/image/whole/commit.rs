@@ -65,7 +65,7 @@ pub fn run(args: &CommitArgs) -> Result<()> {
     shut_in(&[&named], Vec::new(), 1)?;
     let empties = !args.drop && args.base.is_none();
     let Committed { base, between } = commit.run(empties, &paced)?;
-    drop(watch);
+    watch.done();
     if args.quiet {
         return Ok(());
     }

@@ -87,7 +87,12 @@ fn compare(args: &CompareArgs) -> Result<Result<String, String>> {
     shut_in(&[&named[0], &named[1]], Vec::new(), comparison.threads())?;
     let [first, second] = comparison.sizes();
     let warning = if first == second { "" } else { "Warning: Image size mismatch!\n" };
-    Ok(match comparison.run(&watch)? {
+    let compared = comparison.run(&watch)?;
+    match compared {
+        Compared::Same => watch.done(),
+        _ => drop(watch),
+    }
+    Ok(match compared {
         Compared::Same => Ok(format!("{warning}Images are identical.")),
         Compared::Sizes => Err(format!("Strict mode: Image size mismatch! ({first} and {second} bytes)")),
         Compared::Contents(offset) => Err(format!("{warning}Content mismatch at offset {offset}!")),

@@ -201,7 +201,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     let disks: Vec<_> = sources.iter().chain([&to]).collect();
     shut_in(&disks, conversion.replaces_in(), conversion.threads())?;
     let Converted { length_bytes, digest, lost } = conversion.run(&watch)?;
-    drop(watch);
+    watch.done();
     if args.quiet {
         return digest.map_or(Ok(()), |digest| print(&digest.to_string()));
     }

@@ -67,6 +67,7 @@ pub fn run(args: &RebaseArgs) -> Result<()> {
     let named = named_image::parse_based(&args.image, args.format)?.named;
     let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
     let rebase = Rebase::open(&args.image, file)?;
+    let watch = AtTerminal::watching(args.progress && !args.quiet)?;
     if let Some(backing) = &backing {
         refuse_itself(&args.image, rebase.path(), backing)?;
     }
@@ -76,13 +77,13 @@ pub fn run(args: &RebaseArgs) -> Result<()> {
         let behind =
             backing.as_ref().map(|backing| behind::open(rebase.path(), backing, &allow_dirs, key_file)).transpose()?;
         if let Some(keeping) = rebase.keeping(behind, &args.allow_dir, named.keys())? {
-            let watch = AtTerminal::watching(args.progress && !args.quiet)?;
             disk::keep_unreadable();
             shut_in(&[&named], Vec::new(), 1)?;
             keeping.run(&watch)?;
         }
     }
     rebase.name_backing(backing.as_ref())?;
+    watch.done();
     if args.quiet {
         return Ok(());
     }
