@@ -346,3 +346,20 @@ fn the_log_of_an_image_that_was_not_closed_is_replayed_by_check() {
     image(&yard, ["check", "-r", "all", "b.vhdx"]).failed(1, &["its log changes the headers or itself"]);
     assert!(fs::read(yard.path("b.vhdx")).unwrap() == bytes, "it was written to");
 }
+
+#[test]
+fn a_parallels_image_that_was_not_closed_is_no_whole_one() {
+    let yard = Yard::new();
+    qemu_img(&yard, "create -q -f parallels x.hdd 4M");
+    image(&yard, ["check", "-f", "parallels", "x.hdd"]).succeeded();
+    // What is in use says so.
+    let file = File::options().write(true).open(yard.path("x.hdd")).unwrap();
+    file.write_all_at(&0x746f_6e59_u32.to_le_bytes(), 44).unwrap();
+    let mut theirs = Command::new("qemu-img");
+    theirs.current_dir(yard.path("")).args(["check", "-f", "parallels", "--output=json", "x.hdd"]);
+    let theirs = run(theirs.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()))
+        .failed(2, &["not closed correctly"]);
+    let ours = image(&yard, ["check", "-f", "parallels", "--json", "x.hdd"]).failed(2, &["not closed correctly"]);
+    assert_eq!((&ours.json()["corruptions"], &theirs.json()["corruptions"]), (&1.into(), &1.into()));
+    image(&yard, ["convert", "-q", "-f", "parallels", "x.hdd", "x.img"]).succeeded();
+}

@@ -143,7 +143,7 @@ fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, for
     // In a flat VMDK, there is nothing to repair.
     let is_flat = format == BlockMapFormat::Vmdk && VmdkInfo::of(file).is_ok_and(|info| info.is_flat());
     let has_log = format == BlockMapFormat::Vhdx;
-    let is_dirty = has_log && BlockMapInfo::of(file, format).is_ok_and(|info| info.is_dirty);
+    let is_dirty = BlockMapInfo::of(file, format).is_ok_and(|info| info.is_dirty);
     if args.repair.is_some() && !is_flat && !has_log {
         if format == BlockMapFormat::Vmdk {
             bail!("{}: nothing in VMDKs is repaired: convert what can be read of it", shown(file.path()));
@@ -160,13 +160,17 @@ fn block_map(args: &CheckArgs, named: &DiskSpecification, file: &OpenedFile, for
         let length = size::human(disk.geometry().capacity_bytes);
         print(&format!("{}: {length} in files that are there and long enough", shown(file.path())))?;
     }
-    if is_dirty && !was_replayed {
+    if has_log && is_dirty && !was_replayed {
         lines.say("it was not closed: its log has to be replayed, which -r does");
     }
     let mut report = disk.check(&mut |line| lines.say(line))?;
     report.corruptions += lines.trying(|say, goes_on| disk.try_compressed(&report, say, goes_on))?;
-    // As qemu-img counts it.
+    // As qemu-img counts these.
     report.corruptions_fixed += u64::from(was_replayed);
+    if is_dirty && format == BlockMapFormat::Parallels {
+        lines.say("ERROR image was not closed correctly");
+        report.corruptions += 1;
+    }
     lines.end();
     Said { filename: file.path(), format: Format::BlockMap(format).word(), report }.tell(args)
 }
