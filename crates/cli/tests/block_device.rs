@@ -2,11 +2,12 @@
 
 mod support;
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::{Yard, blockyard, copy_command, random_bytes, run};
+use support::{Yard, blockyard, copy_command, finish, random_bytes, run, wait_until};
 
 const MIB: u64 = 1 << 20;
 
@@ -80,6 +81,89 @@ fn a_device_becomes_a_qcow2_image() {
     theirs(&format!("compare -q -f qcow2 -F raw {device} data.img"));
     ours(&format!("create -q -f raw {device} 16M")).succeeded();
     theirs(&format!("check -q -f qcow2 {device}"));
+}
+
+#[test]
+fn a_disk_becomes_a_qcow2_image_on_a_device() {
+    let yard = Yard::new();
+    let backing = yard.path("backing");
+    fs::write(&backing, random_bytes(16 * MIB as usize, 3)).unwrap();
+    let Some(device) = Loop::over(&backing) else { return };
+    let name = device.0.to_str().unwrap();
+    let base = yard.random("base.img", 3 * MIB, 5);
+    yard.sparse("disk.img", 8 * MIB + 512, &[(0, 4096), (5 * MIB - 512, MIB), (8 * MIB, 512)], 7);
+    yard.random("large.img", 20 * MIB, 11);
+    fs::write(yard.path("key"), "secret").unwrap();
+    fs::set_permissions(yard.path("key"), fs::Permissions::from_mode(0o600)).unwrap();
+    let ours = |line: &str| run(blockyard().current_dir(yard.path("")).arg("image").args(line.split(' ')));
+    let theirs = |line: &str| {
+        let mut command = Command::new("qemu-img");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        run(command.current_dir(yard.path("")).args(line.split(' '))).succeeded()
+    };
+    for options in [
+        "",
+        " -c",
+        " -c -o cluster_size=4k,compression_type=zstd",
+        " -o extended_l2=on",
+        " -o compat=0.10,cluster_size=1M",
+        " -S 0",
+        &format!(" -B {} -F raw", base.display()),
+        &format!(" -c -B {} -F raw", base.display()),
+    ] {
+        let done = ours(&format!("convert -O qcow2{options} disk.img {name}")).succeeded();
+        assert!(done.stderr.contains(&format!("{name},format=qcow2")), "{done:?}");
+        theirs(&format!("check -q -f qcow2 {name}"));
+        theirs(&format!("compare -q -f qcow2 -F raw {name} disk.img"));
+    }
+    let luks = "-o encrypt.format=luks,encrypt.iter-time=10 --key-file key";
+    ours(&format!("convert -q -O qcow2 {luks} disk.img {name}")).succeeded();
+    ours(&format!("check -q -f qcow2 {name}")).succeeded();
+    ours(&format!("compare -q {name},format=qcow2,key-file=key disk.img")).succeeded();
+    ours("convert -q disk.img disk.qcow2").succeeded();
+    theirs("bitmap --add disk.qcow2 changed");
+    ours(&format!("convert -q --bitmaps -O qcow2 disk.qcow2 {name}")).succeeded();
+    let info = theirs(&format!("info -f qcow2 --output=json {name}")).json();
+    assert_eq!(info["format-specific"]["data"]["bitmaps"][0]["name"], "changed");
+    ours(&format!("dd -q -O qcow2 if=disk.img of={name} bs=1M count=7")).succeeded();
+    theirs(&format!("check -q -f qcow2 {name}"));
+    ours("dd -q if=disk.img of=begins.img bs=1M count=7").succeeded();
+    theirs(&format!("compare -q -f qcow2 -F raw {name} begins.img"));
+    for (options, status, said) in [
+        ("-o preallocation=full", 1, "is not preallocated"),
+        ("-o data_file=new", 1, "has its data in itself"),
+        (&format!("-o compat=0.10 -B {} -F raw", base.display()), 1, "with compat=1.1"),
+        (&format!("-B {name} -F raw"), 1, "cannot be behind itself"),
+    ] {
+        ours(&format!("convert -O qcow2 {options} disk.img {name}")).failed(status, &[said]);
+    }
+    // With -n, what it holds is written to.
+    ours(&format!("convert -n -O qcow2 large.img {name}")).failed(1, &["too few for 20971520"]);
+    theirs(&format!("compare -q -f qcow2 -F raw {name} begins.img"));
+    // What is not complete is no image, and not the old one.
+    let said = [&format!("{name} is incomplete: "), "has 16777216 bytes, too few", "image measure"];
+    ours(&format!("convert -O qcow2 large.img {name}")).failed(1, &said);
+    let is_nothing = || contents(&device.0, 65536).iter().all(|&byte| byte == 0);
+    assert!(is_nothing());
+    ours(&format!("convert -q -O qcow2 disk.img {name}")).succeeded();
+    let mut slow = blockyard();
+    slow.current_dir(yard.path("")).args([
+        "image",
+        "convert",
+        "-O",
+        "qcow2",
+        "-m",
+        "1",
+        "-r",
+        "256K",
+        "large.img",
+        name,
+    ]);
+    let slow = slow.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("it is no image any more", is_nothing);
+    kill_process(Pid::from_child(&slow), Signal::TERM).unwrap();
+    finish(slow).failed(143, &[&format!("{name} is incomplete: stopped by SIGTERM")]);
+    assert!(is_nothing());
 }
 
 #[test]

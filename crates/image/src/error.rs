@@ -139,6 +139,17 @@ impl Error {
         if is_storage_full(&self) { ReplacementError::NoSpace(path.to_owned()).into() } else { self }
     }
 
+    /// The same of filling a device of so many bytes: that it is too small, if that is what it was.
+    pub(crate) fn or_small_device(self, device_bytes: u64) -> Self {
+        match is_storage_full(&self) {
+            true => Self::Refused(format!(
+                "the device has {device_bytes} bytes, too few for the image: `blockyard image measure` says how many it may \
+                 take"
+            )),
+            false => self,
+        }
+    }
+
     /// What happened, with all that it came of, in one sentence.
     pub fn in_one_line(&self) -> String {
         explain(self)

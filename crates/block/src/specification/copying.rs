@@ -1,6 +1,6 @@
 //! What is decided of a disk because another is copied to it: whether that makes sense, and how it is written.
 
-use super::{DiskSpecification, OpenError};
+use super::{DiskSpecification, Format, OpenError};
 use crate::{Remedy, same_file, shown};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -24,13 +24,18 @@ impl DiskSpecification {
     /// # Errors
     /// When the file's name says a format that is not supported.
     pub fn replaced_file(&self, in_place: bool) -> Result<Option<&Path>, OpenError> {
-        let is_block_device =
-            |path: &Path| path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
         let file = self.image_file().filter(|path| !in_place && !is_block_device(path));
         if file.is_some() {
             self.check_new_name()?;
         }
         Ok(file)
+    }
+
+    /// The device that is made an image of, whatever it holds, and not written as one that is there, as `in_place` asks
+    /// for: it cannot be the disk's bytes, as it is to be qcow2.
+    pub fn made_device(&self, in_place: bool) -> Option<&Path> {
+        let is_made = !in_place && self.format() == Some(Format::Qcow2);
+        self.image_file().filter(|path| is_made && is_block_device(path))
     }
 
     /// Refuses to be copied to itself, as far as it can be told from names. Locks tell of images that have a file in
@@ -52,4 +57,8 @@ impl DiskSpecification {
             false => SameDisk::OtherPartition(names),
         })
     }
+}
+
+fn is_block_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }

@@ -7,8 +7,8 @@ use blockyard_block::specification::{DiskSpecification, Format, SpecificationErr
 use blockyard_block::{
     AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, ChainKeys, Disk, Engine, FileDisk,
     FileHints, FileOptions, KeyFile, LocalName, LuksDisk, NewLuks, OpenedFile, Preallocation, Qcow2Backing,
-    Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, ReplacementFile, UnknownHint, VmdkCreateOptions,
-    VmdkStreamWriter, directory_of, same_file, shown,
+    Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, Qcow2Writer, ReplacementFile, UnknownHint,
+    VmdkCreateOptions, VmdkStreamWriter, directory_of, same_file, shown,
 };
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -146,12 +146,28 @@ impl NewImage {
                 }
                 Ok(())
             }
-            _ => Err(Error::usage(format!(
-                "{} is a block device, and what is made on one is raw or qcow2: make {} in a file, and copy it there",
-                shown(&self.path),
-                self.format.word()
-            ))),
+            _ => Err(self.not_on_device()),
         }
+    }
+
+    /// Begins to make the device at its path it, which is no image until it is complete: as
+    /// [`NewImage::make_on_device`], of a qcow2 image that is filled.
+    ///
+    /// # Errors
+    /// As there; then nothing was written but where it cannot be.
+    pub(super) fn device_writer(&self, device: &OpenedFile) -> Result<Qcow2Writer> {
+        match self.format {
+            Format::Qcow2 => Ok(Qcow2Writer::on_device(device, &self.qcow2_options())?),
+            _ => Err(self.not_on_device()),
+        }
+    }
+
+    fn not_on_device(&self) -> Error {
+        Error::usage(format!(
+            "{} is a block device, and what is made on one is raw or qcow2: make {} in a file, and copy it there",
+            shown(&self.path),
+            self.format.word()
+        ))
     }
 
     /// Its file, empty, with the one that has its data, if they are in one of their own. What the file system does not

@@ -2,7 +2,7 @@
 
 use super::header::{DISK_MAX_BYTES, EXTENDED_CLUSTER_BITS_MIN};
 use super::own_file;
-use super::writer::Qcow2Writer;
+use super::writer::{Onto, Qcow2Writer};
 use crate::formats::allowed_directories::protocol;
 use crate::formats::chain_files::ChainFormat;
 use crate::formats::preallocation::{Preallocation, reserve};
@@ -137,6 +137,16 @@ impl Qcow2CreateOptions {
         }
     }
 
+    /// Whether it can be on a device.
+    pub(super) fn check_for_device(&self) -> Result<(), ImageError> {
+        if self.allocated() == Preallocation::Off && self.data_file.is_none() {
+            return Ok(());
+        }
+        let problem = "an image on a device is not preallocated, and has its data in itself: leave preallocation and \
+                       data_file out";
+        Err(ImageError::Invalid(problem.into()))
+    }
+
     /// Whether an image of this size is possible that [ends before](super::Qcow2Writer::end_at) with no more of a table
     /// than is worth mentioning.
     pub fn can_end_early(&self) -> bool {
@@ -218,11 +228,7 @@ pub(super) fn create(path: &Path, options: &Qcow2CreateOptions) -> Result<(), Im
 /// Makes the device an image, whatever it holds. Cut off anywhere before the end, it is none.
 pub(super) fn create_on_device(device: &File, path: &Path, options: &Qcow2CreateOptions) -> Result<(), ImageError> {
     options.check()?;
-    if options.allocated() != Preallocation::Off || options.data_file.is_some() {
-        let problem = "an image on a device is not preallocated, and has its data in itself: leave preallocation and \
-                       data_file out";
-        return Err(ImageError::Invalid(problem.into()));
-    }
+    options.check_for_device()?;
     let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
     // What writes images writes to empty files. Without data, this one is no longer than its tables.
     let made = File::from(memfd_create("image", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?);
@@ -233,12 +239,15 @@ pub(super) fn create_on_device(device: &File, path: &Path, options: &Qcow2Create
         let problem = format!("has {device_bytes} bytes, and the tables of such an image alone have {length_bytes}");
         return Err(ImageError::Unusable { path: path.to_owned(), problem });
     }
-    let cluster_bytes = u64::from(options.cluster_bytes).min(length_bytes);
-    // The header comes last, and that of an image that was there before goes first.
-    device.write_all_at(&vec![0; cluster_bytes as usize], 0).and_then(|()| device.sync_all()).map_err(failed)?;
-    put(&made, device, cluster_bytes..length_bytes).map_err(failed)?;
-    put(&made, device, 0..cluster_bytes).map_err(failed)
+    // What makes an image of it comes last, and that of one that was there before goes first.
+    let nothing = vec![0; u64::from(options.cluster_bytes).min(length_bytes) as usize];
+    device.write_all_at(&nothing, 0).and_then(|()| device.sync_all()).map_err(failed)?;
+    put(&made, device, SECTOR_BYTES..length_bytes).map_err(failed)?;
+    put(&made, device, 0..SECTOR_BYTES).map_err(failed)
 }
+
+/// What is written as a whole, whenever the power is cut.
+const SECTOR_BYTES: u64 = 512;
 
 /// Copies a part of one file to its place in another, on stable storage.
 fn put(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
@@ -276,7 +285,7 @@ pub(super) fn format(
     if data_file.is_some() != options.data_file.is_some() {
         return Err(ImageError::Invalid("a data file and its name come together".into()));
     }
-    let writer = Qcow2Writer::of(file.try_clone().map_err(failed)?, options, None)?;
+    let writer = Qcow2Writer::of(file.try_clone().map_err(failed)?, options, Onto::Empty)?;
     if let Some(data_file) = data_file {
         set_length(data_file, options.size_bytes).map_err(failed)?;
     }

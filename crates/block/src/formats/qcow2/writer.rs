@@ -19,7 +19,7 @@ use super::sharers::Sharers;
 use super::{encryption, header};
 use crate::formats::luks::{EncryptedDisk, NewVolume};
 use crate::formats::{ImageError, NewLuks};
-use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Queue};
+use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, OpenedFile, Queue};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,9 +34,24 @@ const RESERVED_BYTES: u64 = 64 << 20;
 /// Where a header has the offset and the length of its backing file's name.
 const BACKING_NAME_AT: Range<usize> = 8..20;
 
+/// Where an image is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Onto {
+    /// A file that is empty, and gets storage ahead of what is written.
+    Reserved,
+    /// A file that is empty.
+    Empty,
+    /// A device: what was there before is there still.
+    Device,
+}
+
+/// What is written as a whole, whenever the power is cut.
+const SECTOR_BYTES: usize = 512;
+
 /// A qcow2 image that is being written.
 pub struct Qcow2Writer {
     file: File,
+    onto: Onto,
     /// The same file, for queues, which encrypt if the image is encrypted.
     disk: Arc<dyn Disk>,
     /// Where the header of encryption is.
@@ -85,11 +100,31 @@ impl Qcow2Writer {
                            version 2 or has extended L2 entries";
             return Err(ImageError::Invalid(problem.into()));
         }
-        Self::of(file, options, Some(0))
+        Self::of(file, options, Onto::Reserved)
     }
 
-    /// The same, of an image that may have a backing file; and no storage is reserved unless `reserved_end` says so.
-    pub(super) fn of(file: File, options: &Qcow2CreateOptions, reserved_end: Option<u64>) -> Result<Self, ImageError> {
+    /// Starts an image on a block device, open for reading and writing, which nobody else uses. Whatever it was, it is
+    /// no image from now on, until this one is complete.
+    ///
+    /// # Errors
+    /// When the options are impossible, before anything is written, or the device cannot be written.
+    pub fn on_device(device: &OpenedFile, options: &Qcow2CreateOptions) -> Result<Self, ImageError> {
+        options.check()?;
+        options.check_for_device()?;
+        if options.backing.is_some() && !options.features.can_hide_clusters() {
+            let problem = "an image that is filled on a device is over a backing file with compat=1.1 and without \
+                           extended_l2 only: leave these, or the backing file, out";
+            return Err(ImageError::Invalid(problem.into()));
+        }
+        let failed = |source| ImageError::System { action: "write", path: device.path().to_owned(), source };
+        let file = device.file();
+        let nothing = vec![0; options.cluster_bytes as usize];
+        file.write_all_at(&nothing, 0).and_then(|()| file.sync_all()).map_err(failed)?;
+        Self::of(file.try_clone().map_err(failed)?, options, Onto::Device)
+    }
+
+    /// The same as [`Qcow2Writer::new`], of an image that may have a backing file.
+    pub(super) fn of(file: File, options: &Qcow2CreateOptions, onto: Onto) -> Result<Self, ImageError> {
         options.check()?;
         let Qcow2CreateOptions { size_bytes, cluster_bytes, ref backing, .. } = *options;
         let cluster_bits = cluster_bytes.ilog2();
@@ -108,16 +143,20 @@ impl Qcow2Writer {
         let mut encryption = None;
         if let Some(NewLuks { key, options }) = &options.encryption {
             let failed = |error| ImageError::Invalid(format!("the header of encryption cannot be made: {error}"));
-            let NewVolume { head, payload_offset_bytes, cipher } =
+            let NewVolume { mut head, payload_offset_bytes, cipher } =
                 NewVolume::make(options, key.passphrase()?).map_err(failed)?;
             let offset_bytes = free_cluster << cluster_bits;
+            if onto == Onto::Device {
+                // 2 MiB or so, in which key slots are that nobody has filled.
+                head.resize(head.len().max(payload_offset_bytes as usize), 0);
+            }
             file.write_all_at(&head, offset_bytes).map_err(failed)?;
             free_cluster += payload_offset_bytes.div_ceil(1 << cluster_bits);
             encryption = Some(header::Table { offset_bytes, length_bytes: payload_offset_bytes });
             disk = Arc::new(EncryptedDisk::new(disk, Arc::new(cipher)));
         }
         // What of a cluster is no data is to have no storage.
-        let reserved_end = reserved_end.filter(|_| !clusters.is_extended);
+        let reserved_end = (onto == Onto::Reserved && !clusters.is_extended).then_some(0);
         let layout = Layout {
             free_cluster,
             packed: 0..0,
@@ -129,7 +168,19 @@ impl Qcow2Writer {
         };
         let (backing, data_file, features) = (backing.clone(), options.data_file.clone(), options.features);
         let layout = Mutex::new(layout);
-        Ok(Self { file, disk, encryption, size_bytes, cluster_bits, clusters, features, backing, data_file, layout })
+        Ok(Self {
+            file,
+            onto,
+            disk,
+            encryption,
+            size_bytes,
+            cluster_bits,
+            clusters,
+            features,
+            backing,
+            data_file,
+            layout,
+        })
     }
 
     /// Bytes in a cluster.
@@ -318,7 +369,8 @@ impl Qcow2Writer {
         Ok(())
     }
 
-    /// Completes the image. All of the disk was settled, and everything placed was written. Nothing is made stable.
+    /// Completes the image. All of the disk was settled, and everything placed was written. Nothing is made stable, but
+    /// on a device all that comes before the sector which makes an image of it.
     ///
     /// # Errors
     /// When the tables cannot be written.
@@ -334,6 +386,12 @@ impl Qcow2Writer {
         let l1: Vec<u8> = layout.l1.iter().flat_map(|entry| entry.to_be_bytes()).collect();
         self.file.write_all_at(&l1, 1 << self.cluster_bits)?;
         let header = self.header(layout.l1.len() as u32, &refcounts)?;
+        if self.onto == Onto::Device {
+            let (first, rest) = header.split_at(header.len().min(SECTOR_BYTES));
+            self.file.write_all_at(rest, SECTOR_BYTES as u64)?;
+            self.file.sync_all()?;
+            return self.file.write_all_at(first, 0);
+        }
         self.file.write_all_at(&header, 0)?;
         // What was reserved behind it is given back.
         self.file.set_len(refcounts.end_cluster() << self.cluster_bits)

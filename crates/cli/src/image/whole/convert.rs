@@ -1,7 +1,7 @@
 //! `blockyard image convert`: a disk into a new image, or into a disk that is there.
 
 use super::behind;
-use super::create::list_options;
+use super::create::{device_to_make, list_options};
 use super::image_options::ImageOptions;
 use super::option_table;
 use super::qemu_flags::{CacheMode, ReadFlags, SourceCache, rate};
@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
 use blockyard_block::specification::{DiskSpecification, Format, Kind, SaidFormat, temporary_directory};
 use blockyard_block::{
-    KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, directory_of, shown, size,
+    Disk, KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, directory_of, shown, size,
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::failures::suggest_in_place;
@@ -23,19 +23,21 @@ use blockyard_confinement::raise_descriptor_limit;
 use blockyard_image::whole::convert::{Conversion, ConvertOptions, Converted, CopiedBitmaps, Target};
 use blockyard_image::whole::digest::{Digest, ExpectedFile};
 use blockyard_image::whole::lost::{Lost, LostRange};
-use blockyard_image::whole::{NewImage, WholeDisk};
+use blockyard_image::whole::{NewImage, WholeDisk, refuse_itself};
 use blockyard_image::{Progress, Watch};
 use blockyard_session::open::{OpenDisk, OpenOptions, open_disk};
 use clap::Args;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Convert a disk into a new image, or write it to a disk that is there.
 ///
 /// SRC is a disk in any format. DST is a new image, raw, qcow2, VMDK, VDI, VHD, VHDX or LUKS, which takes its name when
-/// all is there; with -n, and when it is a block device or no file, it is a disk that is written in place. What reads
-/// as zeros takes no room.
+/// all is there; with -n, and when it is no file, it is a disk that is written in place, and so is a block device,
+/// unless it is to be qcow2: that becomes an image, whatever it holds, and is none until it is complete. What reads as
+/// zeros takes no room.
 #[derive(Args)]
 #[command(override_usage = "blockyard image convert [OPTIONS] <SRC>... <DST>")]
 pub struct ConvertArgs {
@@ -180,7 +182,10 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     };
     let target = match to.replaced_file(args.no_create)? {
         Some(path) => args.new_image(path, &to, &source, &watch)?,
-        None => args.in_place(&to, &source)?,
+        None => match to.made_device(args.no_create) {
+            Some(path) => args.on_device(path, &to, &source, &watch)?,
+            None => args.in_place(&to, &source)?,
+        },
     };
     if !args.salvage {
         disk::keep_unreadable();
@@ -205,7 +210,8 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     if args.quiet {
         return digest.map_or(Ok(()), |digest| print(&digest.to_string()));
     }
-    if let (Some(format), Some(path)) = (args.output_format, to.replaced_file(args.no_create)?) {
+    let made = to.replaced_file(args.no_create)?.or(to.made_device(args.no_create));
+    if let (Some(format), Some(path)) = (args.output_format, made) {
         named_image::tell_of_name(path, format);
     }
     tell_of_lost(&from, &lost);
@@ -309,10 +315,34 @@ impl ConvertArgs {
         let (image, options) = self.layout(path, named, source.permissions)?;
         let image = image.sized_for(source, |bytes| options.size_for(bytes), watch)?;
         let allow_dirs = behind::allowed(path, image.backing.as_ref(), &self.allow_dir);
-        let key_file = self.backing_key_file.as_deref();
-        let behind =
-            image.backing.as_ref().map(|backing| behind::open(path, backing, &allow_dirs, key_file)).transpose()?;
+        let behind = self.behind(path, &image)?;
         Target::new_image(&image, source, behind, &allow_dirs, watch).map_err(suggest_in_place)
+    }
+
+    fn on_device(
+        &self,
+        path: &Path,
+        named: &DiskSpecification,
+        source: &WholeDisk,
+        watch: &AtTerminal,
+    ) -> Result<Target> {
+        let (image, options) = self.layout(path, named, None)?;
+        // All of a device is its storage.
+        let preallocation = options.preallocation.unwrap_or_default();
+        let image = NewImage { preallocation, ..image }.sized_for(source, |bytes| options.size_for(bytes), watch)?;
+        if let Some(backing) = &image.backing {
+            refuse_itself(&shown(path).to_string(), path, backing)?;
+        }
+        let behind = self.behind(path, &image)?;
+        let device = device_to_make(path, &self.allow_dir)?;
+        Ok(Target::on_device(&image, device, source, behind)?)
+    }
+
+    /// The disk of a new image's backing file.
+    fn behind(&self, path: &Path, image: &NewImage) -> Result<Option<Arc<dyn Disk>>> {
+        let allow_dirs = behind::allowed(path, image.backing.as_ref(), &self.allow_dir);
+        let key_file = self.backing_key_file.as_deref();
+        image.backing.as_ref().map(|backing| behind::open(path, backing, &allow_dirs, key_file)).transpose()
     }
 
     /// What a new image is like, but for its size, and what was said of it.

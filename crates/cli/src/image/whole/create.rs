@@ -9,7 +9,7 @@ use crate::image::appliance_kernel::resources;
 use anyhow::{Result, bail};
 use blockyard_block::partition_table::Scheme;
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{KeyFile, shown, size};
+use blockyard_block::{KeyFile, OpenedFile, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::backend::BackendArgs;
@@ -23,7 +23,7 @@ use blockyard_session::open::open_to_change;
 use clap::Args;
 use std::fmt::Write;
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Make an empty image, with a partition table and file systems if they are wanted.
@@ -163,9 +163,13 @@ fn make_on_device(args: &CreateArgs, Creation { image, table, file_system, .. }:
         let problem = "partitions and file systems are made on what there is by `blockyard image shell` and `mkfs`";
         bail!(UsageError(format!("{device} is a block device: {problem}")));
     }
-    let named = DiskSpecification::of_file(&image.path).with_format(Format::Raw).map_err(UsageLines::from)?;
-    let file = open_to_change(&named, &disk::to_write(&args.allow_dir))?.file;
-    Ok(image.make_on_device(&file)?)
+    Ok(image.make_on_device(&device_to_make(&image.path, &args.allow_dir)?)?)
+}
+
+/// Opens a device that is to become an image, and nobody else's meanwhile.
+pub fn device_to_make(path: &Path, allow_dir: &[PathBuf]) -> Result<OpenedFile> {
+    let named = DiskSpecification::of_file(path).with_format(Format::Raw).map_err(UsageLines::from)?;
+    Ok(open_to_change(&named, &disk::to_write(allow_dir))?.file)
 }
 
 fn tell_all(args: &CreateArgs, creation: &Creation) -> Result<()> {

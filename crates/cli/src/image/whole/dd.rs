@@ -1,5 +1,6 @@
 //! `blockyard image dd` without an image: blocks of a disk into a new image, with qemu-img's operands.
 
+use super::create::device_to_make;
 use super::qemu_flags::NameFlags;
 use super::shut_in::shut_in;
 use anyhow::{Result, bail};
@@ -132,10 +133,16 @@ pub fn run(args: &DdArgs) -> Result<()> {
             let image = NewImage { permissions: source.permissions, ..image };
             Target::new_image(&image, &source, None, &[], &watch).map_err(suggest_in_place)?
         }
-        None => {
-            let disk = open_disk(&target, &disk::to_write(&args.allow_dir).streaming())?;
-            Target::in_place(&target.to_string(), disk.into(), &source, false)?
-        }
+        None => match target.made_device(false) {
+            Some(path) => {
+                let image = NewImage::new(path, args.output_format, end - start);
+                Target::on_device(&image, device_to_make(path, &args.allow_dir)?, &source, None)?
+            }
+            None => {
+                let disk = open_disk(&target, &disk::to_write(&args.allow_dir).streaming())?;
+                Target::in_place(&target.to_string(), disk.into(), &source, false)?
+            }
+        },
     };
     let conversion = Conversion::new([&from, &to], source, to_make, ConvertOptions::default());
     disk::keep_unreadable();
@@ -145,7 +152,7 @@ pub fn run(args: &DdArgs) -> Result<()> {
     if args.quiet {
         return Ok(());
     }
-    if let Some(path) = target.replaced_file(false)? {
+    if let Some(path) = target.replaced_file(false)?.or(target.made_device(false)) {
         named_image::tell_of_name(path, args.output_format);
     }
     print(&format!("{from} -> {to}: {length_bytes} bytes ({}) copied", size::human(length_bytes)))

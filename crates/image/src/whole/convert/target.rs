@@ -7,10 +7,12 @@ use crate::error::{Context, Error, Result, refuse};
 use crate::whole::{NewImage, WholeDisk};
 use blockyard_block::conversion::{Conversion, ConversionError, ConversionOptions, DiskTarget, Qcow2Target};
 use blockyard_block::{
-    Disk, Qcow2Disk, Remedy, ReplacementFile, RequestError, directory_of, flush, reads_as_zeros, write_differences,
+    Disk, OpenedFile, Qcow2Disk, Qcow2Writer, Remedy, ReplacementFile, RequestError, directory_of, flush,
+    reads_as_zeros, shown, write_differences,
 };
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,6 +27,8 @@ enum Kind {
         file: ReplacementFile,
         writer: Writer,
     },
+    /// A device that becomes a qcow2 image, and is none meanwhile.
+    OnDevice { device: OpenedFile, device_bytes: u64, writer: Box<Qcow2Writer>, behind: Option<Arc<dyn Disk>> },
     /// A disk that is there.
     InPlace { name: String, disk: WholeDisk, is_zero: bool },
 }
@@ -45,6 +49,25 @@ impl Target {
         let made = Writer::make(image, source, behind, allow_dirs, watch);
         let (file, writer) = made.map_err(|error| error.or_no_space(&image.path))?;
         Ok(Self(Kind::New { path: image.path.clone(), file, writer }))
+    }
+
+    /// The device at `image`'s path, which is open for writing, and nobody else's: it is no image from here on, until
+    /// it is this one. `behind` as of a new image.
+    ///
+    /// # Errors
+    /// When there can be no such image on a device, or it cannot be written.
+    pub fn on_device(
+        image: &NewImage,
+        device: OpenedFile,
+        source: &WholeDisk,
+        behind: Option<Arc<dyn Disk>>,
+    ) -> Result<Self> {
+        if source.is_endless() && !image.grows() {
+            refuse!("{}: it is not known how large it becomes", shown(&image.path));
+        }
+        let device_bytes = device.file().seek(SeekFrom::End(0)).context("cannot see how large the device is")?;
+        let writer = image.device_writer(&device).map_err(|error| error.or_small_device(device_bytes))?;
+        Ok(Self(Kind::OnDevice { device, device_bytes, writer: Box::new(writer), behind }))
     }
 
     /// A disk that is there, called `name`, and written in place. `is_zero`: whoever calls knows that it reads as
@@ -87,29 +110,30 @@ impl Target {
                 let files = [Some(file), file.companion()].into_iter().flatten();
                 files.map(|file| directory_of(file.path()).to_owned()).collect()
             }
-            Kind::InPlace { .. } => Vec::new(),
+            Kind::OnDevice { .. } | Kind::InPlace { .. } => Vec::new(),
         }
     }
 
     pub(super) fn depth(&self) -> usize {
         match &self.0 {
-            Kind::New { .. } => 1,
+            Kind::New { .. } | Kind::OnDevice { .. } => 1,
             Kind::InPlace { disk, .. } => disk.depth,
         }
     }
 
     pub(super) fn queues_max(&self) -> usize {
         match &self.0 {
-            Kind::New { .. } => usize::MAX,
+            Kind::New { .. } | Kind::OnDevice { .. } => usize::MAX,
             Kind::InPlace { disk, .. } => disk.queues_max,
         }
     }
 
-    /// An error of filling it. A new image does not appear, for which there may have been no room; a disk that was
-    /// written in place is incomplete now.
+    /// An error of filling it. A new image does not appear, for which there may have been no room; a device, or a disk
+    /// that was written in place, is incomplete now.
     pub(super) fn failed(&self, error: Error) -> Error {
         match &self.0 {
             Kind::New { path, .. } => error.or_no_space(path),
+            Kind::OnDevice { device, device_bytes, .. } => incomplete(device, *device_bytes, error),
             Kind::InPlace { name, .. } => error.context(format!("{name} is incomplete")),
         }
     }
@@ -136,7 +160,7 @@ impl Target {
                 let target = DiskTarget { disk: &**disk, is_zero: *is_zero, unmap: *unmap };
                 Conversion::to_disk(source, target, options)
             }
-            Kind::New { writer: Writer::Qcow2 { writer, behind }, .. } => {
+            Kind::New { writer: Writer::Qcow2 { writer, behind }, .. } | Kind::OnDevice { writer, behind, .. } => {
                 let target = Qcow2Target { writer, compress, behind: behind.as_deref() };
                 Conversion::to_qcow2(source, target, options)
             }
@@ -165,10 +189,38 @@ impl Target {
             Kind::New { path, file, writer } => {
                 writer.finish(file, end, durable, bitmaps).map_err(|error| error.or_no_space(&path))
             }
+            Kind::OnDevice { device, device_bytes, writer, .. } => {
+                complete(&device, *writer, end, durable, bitmaps).map_err(|error| {
+                    // As far as that can be done: what is no whole image is none.
+                    let _ = device.file().write_all_at(&[0; 512], 0).and_then(|()| device.file().sync_all());
+                    incomplete(&device, device_bytes, error)
+                })
+            }
             Kind::InPlace { name, disk, .. } if durable => {
-                flush(&*disk.disk).with_context(|| format!("cannot flush {name}"))
+                flush(&*disk.disk).with_context(|| format!("{name} is incomplete: its last flush failed"))
             }
             Kind::InPlace { .. } => Ok(()),
         }
     }
+}
+
+/// Completes the image on a device.
+fn complete(
+    device: &OpenedFile,
+    mut writer: Qcow2Writer,
+    end: Option<u64>,
+    durable: bool,
+    bitmaps: Option<&CopiedBitmaps>,
+) -> Result<()> {
+    end.map_or(Ok(()), |end| writer.end_at(end))?;
+    writer.finish()?;
+    if let Some(CopiedBitmaps { source, leaves_out_unusable }) = bitmaps {
+        Qcow2Disk::copy_bitmaps(device, source, *leaves_out_unusable)?;
+    }
+    if durable { Ok(device.file().sync_all()?) } else { Ok(()) }
+}
+
+/// An error of a device that is to be an image, and is none.
+fn incomplete(device: &OpenedFile, device_bytes: u64, error: Error) -> Error {
+    error.or_small_device(device_bytes).context(format!("{} is incomplete", shown(device.path())))
 }
