@@ -51,6 +51,7 @@ pub(crate) use compression::TOLD_BYTES;
 pub use compression::{Compression, StartUnpacker, UnpackedDisk, Unpacker};
 pub use error::ImageError;
 pub use file_format::FileFormat;
+pub use fold::FoldError;
 pub(crate) use fold::fold;
 pub use image_chain::{ChainImage, image_chain};
 pub use local_name::LocalName;

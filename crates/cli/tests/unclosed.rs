@@ -74,3 +74,21 @@ fn a_server_says_it_when_it_ends() {
     finish(server).failed(1, &SAID);
     assert!(is_in_use(&image));
 }
+
+#[test]
+fn commit_names_the_base_that_cannot_be_written() {
+    let yard = Yard::new();
+    let words = |line: &str| {
+        let mut command = Command::new("qemu-img");
+        command.current_dir(yard.path("")).args(line.split(' ')).stdin(Stdio::null());
+        run(command.stdout(Stdio::piped()).stderr(Stdio::piped())).succeeded()
+    };
+    words(&format!("create -q -f qcow2 -o preallocation=falloc base.qcow2 {IMAGE_BYTES}"));
+    words("resize -q -f qcow2 base.qcow2 128M");
+    words("create -q -f qcow2 -b base.qcow2 -F qcow2 top.qcow2");
+    // What has no place in the base yet.
+    words("bench -q -w -c 1 -s 1M -o 100M --pattern 7 -f qcow2 top.qcow2");
+    let said = ["cannot commit top.qcow2: cannot write to ", "base.qcow2: File too large"];
+    run(&mut in_no_more_room(&yard.path("base.qcow2"), "image commit --allow-dir . top.qcow2")).failed(1, &said);
+    words("check -q base.qcow2");
+}

@@ -170,5 +170,5 @@ impl layer::DiskLayer for OverlayDisk {
 /// # Errors
 /// When either fails, or the base is read-only or smaller; then the delta is still needed, and this can be done again.
 pub fn commit(delta: &OverlayDisk, base: &dyn Disk) -> io::Result<u64> {
-    fold(&delta.delta, |range| delta.find_own(range), base, &mut |_, _| true)
+    Ok(fold(&delta.delta, |range| delta.find_own(range), base, &mut |_, _| true)?)
 }

@@ -42,6 +42,7 @@ pub struct BenchOptions {
 
 /// A disk and what is asked of it.
 pub struct Bench {
+    name: String,
     queue: Box<dyn Queue>,
     memory: MemoryMap,
     options: BenchOptions,
@@ -50,11 +51,11 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Opens the queue, and has memory for what is asked.
+    /// Opens the queue of the disk called `name`, and has memory for what is asked.
     ///
     /// # Errors
     /// When that makes no sense on this disk.
-    pub fn new(disk: &dyn Disk, options: BenchOptions) -> Result<Self> {
+    pub fn new(name: &str, disk: &dyn Disk, options: BenchOptions) -> Result<Self> {
         let BenchOptions { depth, request_bytes, step_bytes, start_bytes, flush_interval, .. } = options;
         let geometry = disk.geometry();
         let block_bytes = u64::from(geometry.logical_block_bytes);
@@ -94,7 +95,7 @@ impl Bench {
         }
         // A flush may be on its way besides.
         let queue = disk.open_queue(&memory, depth as usize + 1)?;
-        Ok(Self { queue, memory, options, places_end })
+        Ok(Self { name: name.to_owned(), queue, memory, options, places_end })
     }
 
     /// Does it all; how long that took.
@@ -102,7 +103,7 @@ impl Bench {
     /// # Errors
     /// The first request that failed, or that `watch` ends it.
     pub fn run(self, watch: &dyn Watch) -> Result<Duration> {
-        let Self { mut queue, memory: _memory, options, places_end } = self;
+        let Self { name, mut queue, memory: _memory, options, places_end } = self;
         let mut free: Vec<u32> = (0..options.depth).rev().collect();
         let mut completions = Vec::with_capacity(queue.depth());
         let depth_max = queue.depth();
@@ -142,7 +143,9 @@ impl Bench {
                 queue.wait(&[], Some(LOOK))?;
             }
             for completion in completions.drain(..) {
-                completion.result.map_err(|error: RequestError| Error::refused(error.with_remedy()))?;
+                completion.result.map_err(|error: RequestError| {
+                    Error::refused(error.with_remedy()).context(format!("cannot bench {name}"))
+                })?;
                 match u32::try_from(completion.token) {
                     Ok(slot) => {
                         free.push(slot);
@@ -194,7 +197,7 @@ mod tests {
     fn requests_are_where_they_are_asked_for_and_begin_again_at_the_end() {
         for drains in [true, false] {
             let disk = MemoryDisk::new(5 * 4096, 512).unwrap();
-            Bench::new(&disk, BenchOptions { drains, ..OPTIONS }).unwrap().run(&Nobody).unwrap();
+            Bench::new("a", &disk, BenchOptions { drains, ..OPTIONS }).unwrap().run(&Nobody).unwrap();
             let mut wanted = vec![0; 5 * 4096];
             for place in 0..5 {
                 wanted[place * 4096 + 512..][..1024].fill(7);
@@ -215,8 +218,8 @@ mod tests {
             BenchOptions { depth: 0, ..OPTIONS },
             BenchOptions { flush_interval: 3, ..OPTIONS },
         ] {
-            assert!(Bench::new(&disk, options).is_err(), "{options:?}");
+            assert!(Bench::new("a", &disk, options).is_err(), "{options:?}");
         }
-        assert!(Bench::new(&disk, BenchOptions { flush_interval: 3, drains: false, ..OPTIONS }).is_ok());
+        assert!(Bench::new("a", &disk, BenchOptions { flush_interval: 3, drains: false, ..OPTIONS }).is_ok());
     }
 }

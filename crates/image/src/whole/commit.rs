@@ -1,11 +1,10 @@
 //! Folding an image into the one that it is based on.
 
-use super::Told;
+use super::{Told, stopped};
 use crate::Watch;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use blockyard_block::specification::Format;
-use blockyard_block::{AllowedDirectories, ChainKeys, OpenedFile, Qcow2Commit, VmdkCommit};
-use std::io;
+use blockyard_block::{AllowedDirectories, ChainKeys, FoldError, OpenedFile, Qcow2Commit, VmdkCommit, shown};
 use std::path::{Path, PathBuf};
 
 /// A commit, with all its files open and locked.
@@ -60,8 +59,15 @@ impl Commit {
         let Self { name, commit } = self;
         let told = Told { watch, length_bytes: commit.capacity_bytes() };
         let folded = commit.fold(&mut |at, data| told.goes_on(at, data));
-        folded.map_err(|error| told.why(error, cannot_commit(&name)))?;
         let committed = commit.committed();
+        folded.map_err(|error| match error {
+            FoldError::Stopped => stopped(watch),
+            FoldError::Top(error) => Error::from(error).context(cannot_commit(&name)),
+            FoldError::Base(error) => {
+                let error = Error::from(error).context(format!("cannot write to {}", shown(&committed.base)));
+                error.context(cannot_commit(&name))
+            }
+        })?;
         if empties {
             let emptied = match commit {
                 Kind::Qcow2(commit) => commit.empty(),
@@ -81,7 +87,7 @@ impl Kind {
         }
     }
 
-    fn fold(&self, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<u64> {
+    fn fold(&self, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, FoldError> {
         match self {
             Self::Qcow2(commit) => commit.fold(goes_on),
             Self::Vmdk(commit) => commit.fold(goes_on),

@@ -18,7 +18,7 @@ use super::reader::Reader;
 use super::vmdk::{self, GrainTables, Place, SparseMap, UncheckedTables, successor};
 use super::{BlockMapDisk, BlockMapFormat, unusable};
 use crate::formats::chain_files::ChainFiles;
-use crate::formats::{AllowedDirectories, ImageError, WritableFile, fold};
+use crate::formats::{AllowedDirectories, FoldError, ImageError, WritableFile, fold};
 use crate::{Disk, Engine, FileOptions, OpenedFile, same_file, shown};
 use std::io;
 use std::ops::Range;
@@ -124,14 +124,14 @@ impl VmdkCommit {
     /// done again.
     ///
     /// # Errors
-    /// When one of the disks fails, and [`io::ErrorKind::Interrupted`].
-    pub fn fold(&self, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<u64> {
+    /// When one of the disks fails, and when it is not to go on.
+    pub fn fold(&self, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, FoldError> {
         let mut reader = Reader::default();
         let image = self.top.worker.image();
         let mut own = |range: Range<u64>| own_of_top(image, range, &mut reader.slice);
         let (mut at, end) = (0, self.capacity_bytes());
         while at < end {
-            let (length_bytes, is_own) = own(at..end)?;
+            let (length_bytes, is_own) = own(at..end).map_err(FoldError::Top)?;
             if is_own {
                 break;
             }
@@ -140,8 +140,8 @@ impl VmdkCommit {
         if at >= end {
             return Ok(0);
         }
-        self.parent_id.write(self.id)?;
-        self.base_id.write(self.id)?;
+        self.parent_id.write(self.id).map_err(FoldError::Top)?;
+        self.base_id.write(self.id).map_err(FoldError::Base)?;
         fold(&self.top, own, &self.base, goes_on)
     }
 

@@ -13,10 +13,9 @@ use super::{Qcow2Disk, Qcow2Snapshot, header_change, resize};
 use crate::formats::chain_files::{ChainFiles, ChainFormat};
 use crate::formats::image_chain::{ChainImage, chain_of};
 use crate::formats::preallocation::Preallocation;
-use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, Repair, fold};
+use crate::formats::{AllowedDirectories, BlockMapDisk, FoldError, ImageError, LuksDisk, Repair, fold};
 use crate::{Disk, Engine, FileDisk, FileOptions, OpenedFile, Qcow2Info, directory_of, same_file, shown};
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -92,8 +91,8 @@ impl Qcow2Commit {
     /// again.
     ///
     /// # Errors
-    /// When one of the disks fails, and [`io::ErrorKind::Interrupted`].
-    pub fn fold(&self, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<u64> {
+    /// When one of the disks fails, and when it is not to go on.
+    pub fn fold(&self, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, FoldError> {
         fold(&self.top, |range| self.top.find_above_base(range), &*self.base, goes_on)
     }
 

@@ -252,10 +252,14 @@ impl<'a> Working<'a> {
             return Ok(());
         }
         let Some(changes) = &mut self.changes else { return Ok(()) };
-        changes.metadata.write_entries()?;
+        let written = changes.metadata.write_entries();
         self.gone.append(&mut self.awaiting);
         self.gone.append(&mut changes.metadata.take_gone());
-        changes.metadata.free(&self.gone)?;
+        if let Err(error) = written.and_then(|()| changes.metadata.free(&self.gone)) {
+            // No entry leads to what was reserved, whatever could not be written.
+            let _ = changes.metadata.close();
+            return Err(error);
+        }
         let dirty = self.image.dirty_bits.as_ref();
         let stored = match self.bitmaps.as_mut().zip(dirty) {
             Some((bitmaps, dirty)) => bitmaps.end(&mut changes.metadata, dirty),

@@ -119,7 +119,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         pattern: args.pattern,
     };
     let watch = AtTerminal::catch()?;
-    let bench = Bench::new(&*disk, options)?;
+    let bench = Bench::new(&args.image, &*disk, options)?;
     disk::keep_unreadable();
     shut_in(&[&named], Vec::new(), 0)?;
     if !args.quiet && !args.json {

@@ -4,8 +4,8 @@ use super::super::{Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, chain};
 use super::open_to_change;
 use crate::formats::recorded_file::{Failures, Recorder};
 use crate::{
-    AllowedDirectories, Completion, Disk, FileDisk, FileOptions, MemoryMap, Operation, Queue, Request, RequestError,
-    Segment,
+    AllowedDirectories, Completion, Disk, FileDisk, FileOptions, MemoryMap, OpenedFile, Operation, Qcow2Check, Queue,
+    Repair, Request, RequestError, Segment,
 };
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -149,6 +149,23 @@ fn a_change_that_failed_does_not_happen_later() {
         user.write(5 * CLUSTER, CLUSTER, 3).unwrap();
         assert_eq!(user.read(0, CLUSTER).unwrap()[..2], [2, 2], "{operation:?}");
     }
+}
+
+#[test]
+fn what_was_reserved_is_given_back_though_the_last_entries_cannot_be_written() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = new(directory.path(), DISK_BYTES, CLUSTER);
+    let mut user = User::of(&path);
+    user.write(0, CLUSTER, 1).unwrap();
+    user.failures().fails_in.store(1, Ordering::SeqCst);
+    let zeroes = Operation::WriteZeroes { length_bytes: CLUSTER, may_unmap: false };
+    assert_eq!(user.perform(zeroes, 0, 0), Err(RequestError::Os(libc::EIO)));
+    user.failures().fails_in.store(1, Ordering::SeqCst);
+    drop(user);
+    let mut check = Qcow2Check::open(&OpenedFile::open(&path, true).unwrap(), false).unwrap();
+    let report = check.run(Repair::None, &mut |_| ()).unwrap();
+    assert_eq!((report.corruptions, report.leaks), (0, 0));
+    assert!(User::of(&path).read(0, CLUSTER).unwrap().iter().all(|&byte| byte == 1));
 }
 
 /// The refcount table of a growing image moves, which the header says: in the page cache it does, and then the disk
