@@ -1,10 +1,11 @@
 //! Replacing files, with and without a temporary name.
 
+mod rights;
+mod strangers;
+
 use super::new_file::{NAME_MAX_BYTES, NewFile, temporary_name};
 use super::{ACL, CreateFile, NEW_PERMISSIONS, ReplacementError, ReplacementFile, rights_of_all};
-use crate::tests::own_mounts::among_own_mounts;
-use rustix::fs::{Mode, XattrFlags, getxattr, setxattr};
-use rustix::mount::{MountFlags, mount, mount_bind};
+use rustix::fs::Mode;
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
@@ -72,51 +73,6 @@ fn the_old_file_stays_until_then_and_after_a_failure() {
         replace(&path, create, b"new", true);
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(names_in(&directory), ["disk.img"]);
-    }
-}
-
-#[test]
-fn permissions_are_taken_over_but_not_whose_rights_a_program_has() {
-    for create in BOTH {
-        for (mode, wanted) in
-            [(0o600, 0o600), (0o640, 0o640), (0o777, 0o777), (0o4755, 0o755), (0o2711, 0o711), (0o1666, 0o666)]
-        {
-            let directory = tempfile::tempdir().unwrap();
-            let path = directory.path().join("disk.img");
-            fs::write(&path, "old").unwrap();
-            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            replace(&path, create, b"new", false);
-            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, wanted);
-        }
-    }
-}
-
-#[test]
-fn the_owner_is_taken_over_where_that_is_permitted() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("not root: owners cannot be given away");
-        return;
-    }
-    for create in BOTH {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("disk.img");
-        fs::write(&path, "old").unwrap();
-        std::os::unix::fs::chown(&path, Some(1234), Some(4321)).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o4710)).unwrap();
-        replace(&path, create, b"new", false);
-        let metadata = fs::metadata(&path).unwrap();
-        assert_eq!((metadata.uid(), metadata.gid(), metadata.mode() & 0o7777), (1234, 4321, 0o710));
-    }
-}
-
-#[test]
-fn a_new_files_permissions_are_those_of_any_new_file() {
-    for create in BOTH {
-        let directory = tempfile::tempdir().unwrap();
-        let [path, any] = ["disk.img", "any"].map(|name| directory.path().join(name));
-        fs::write(&any, "").unwrap();
-        replace(&path, create, b"new", false);
-        assert_eq!(fs::metadata(&path).unwrap().mode(), fs::metadata(&any).unwrap().mode());
     }
 }
 
@@ -324,63 +280,6 @@ fn a_file_and_its_companion_appear_together_or_not_at_all() {
 }
 
 #[test]
-fn a_companion_is_nobodys_who_may_not_read_the_file() {
-    let directory = tempfile::tempdir().unwrap();
-    let (path, other) = (directory.path().join("disk.img"), directory.path().join("disk.data"));
-    fs::write(&path, "old").unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o660)).unwrap();
-    ReplacementFile::create(&path).unwrap().with_companion(&other).unwrap().commit(false).unwrap();
-    let mode = |path: &Path| path.metadata().unwrap().mode() & 0o777;
-    assert_eq!((mode(&path), mode(&other)), (0o660, 0o660));
-}
-
-#[test]
-fn a_companion_has_the_files_list_and_none_of_its_directorys() {
-    for was_there in [false, true] {
-        let [images, data] = [(); 2].map(|()| tempfile::tempdir_in("/dev/shm").unwrap());
-        let (path, other) = (images.path().join("disk.img"), data.path().join("disk.data"));
-        let inherited = acl((4321, 6), 6, 6);
-        setxattr(data.path(), "system.posix_acl_default", &inherited, XattrFlags::empty()).unwrap();
-        let new = || ReplacementFile::create_like(&path, Some(0o640)).unwrap().with_companion(&other).unwrap();
-        let mode = |path: &Path| path.metadata().unwrap().mode() & 0o777;
-        if was_there {
-            fs::write(&path, "old").unwrap();
-            fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        }
-        new().commit(false).unwrap();
-        assert!(list_of(&other).is_none(), "{:?}", list_of(&other));
-        assert_eq!(mode(&other), mode(&path));
-        for path in [&path, &other] {
-            fs::remove_file(path).unwrap();
-        }
-        // Its own list, which keeps one out whom others' rights would let in: inherited, or of the file before.
-        let mine = [acl((1234, 0), 0, 0), acl((1234, 4), 0, 4)];
-        for mine in mine {
-            match was_there {
-                true => {
-                    fs::write(&path, "old").unwrap();
-                    setxattr(&path, ACL, &mine, XattrFlags::empty()).unwrap();
-                }
-                false => setxattr(images.path(), "system.posix_acl_default", &mine, XattrFlags::empty()).unwrap(),
-            }
-            new().commit(false).unwrap();
-            assert!(list_of(&path).is_some());
-            assert_eq!((list_of(&other), mode(&other)), (list_of(&path), mode(&path)));
-            for path in [&path, &other] {
-                fs::remove_file(path).unwrap();
-            }
-        }
-    }
-}
-
-#[test]
-fn whom_a_group_keeps_out_is_not_let_in_with_the_others() {
-    assert_eq!(rights_of_all(Mode::from_raw_mode(0o604)), Mode::empty());
-    assert_eq!(rights_of_all(Mode::from_raw_mode(0o664)), Mode::from_raw_mode(0o044));
-    assert_eq!(rights_of_all(Mode::from_raw_mode(0o4750)), Mode::empty());
-}
-
-#[test]
 fn a_full_file_system_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let mounted = rustix::process::geteuid().is_root()
@@ -411,171 +310,6 @@ fn fill(directory: &Path) {
         drop(replacement);
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(directory).unwrap().count(), 1);
-    }
-}
-
-/// The kernel has rules on whose symbolic links are followed (proc_sys_fs(5), protected_symlinks; mount(2),
-/// MS_NOSYMFOLLOW).
-#[test]
-fn a_link_that_the_kernel_does_not_follow_is_not_followed() {
-    let directory = tempfile::tempdir().unwrap();
-    let [victim, shared] = ["victim", "shared"].map(|name| directory.path().join(name));
-    fs::write(&victim, "precious").unwrap();
-    fs::create_dir(&shared).unwrap();
-    among_own_mounts(move || {
-        mount("none", &shared, "tmpfs", MountFlags::NOSYMFOLLOW, None).unwrap();
-        symlink(&victim, shared.join("link")).unwrap();
-        let error = ReplacementFile::create(&shared.join("link")).expect_err("replaced through the link");
-        assert!(crate::explain(&error).contains("symbolic links"), "{}", crate::explain(&error));
-        assert_eq!(fs::read(&victim).unwrap(), b"precious");
-    });
-}
-
-#[test]
-fn a_strangers_link_in_a_sticky_directory_is_followed_where_the_kernel_does() {
-    let directory = tempfile::tempdir().unwrap();
-    let [victim, shared] = ["victim", "shared"].map(|name| directory.path().join(name));
-    fs::write(&victim, "precious").unwrap();
-    fs::create_dir(&shared).unwrap();
-    fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
-    symlink(&victim, shared.join("link")).unwrap();
-    if std::os::unix::fs::lchown(shared.join("link"), Some(1234), None).is_err() {
-        eprintln!("not root: no link of somebody else's");
-        return;
-    }
-    let by_kernel = fs::File::options().write(true).open(shared.join("link")).map(drop).map_err(|error| error.kind());
-    let ours = ReplacementFile::create(&shared.join("link")).map(drop);
-    assert_eq!(ours.is_ok(), by_kernel.is_ok(), "{ours:?}");
-}
-
-/// Its owner would own what replaces it.
-#[test]
-fn a_strangers_file_in_a_sticky_directory_is_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    let shared = directory.path().join("shared");
-    let [planted, own, link] = ["planted", "own", "link"].map(|name| shared.join(name));
-    fs::create_dir(&shared).unwrap();
-    fs::write(&planted, "theirs").unwrap();
-    fs::write(&own, "ours").unwrap();
-    symlink(&planted, &link).unwrap();
-    fs::set_permissions(&planted, Permissions::from_mode(0o666)).unwrap();
-    if chown(&planted, Some(1234), None).is_err() {
-        eprintln!("not root: no file of somebody else's");
-        return;
-    }
-    let inode = fs::metadata(&planted).unwrap().ino();
-    for mode in [0o1777, 0o1770] {
-        fs::set_permissions(&shared, Permissions::from_mode(mode)).unwrap();
-        for name in [&planted, &link] {
-            let refusal = refusal(name);
-            assert!(refusal.contains(name.to_str().unwrap()), "{refusal}");
-            assert!(refusal.ends_with("remove it, or choose another name"), "{refusal}");
-        }
-        ReplacementFile::create(&own).unwrap();
-        ReplacementFile::create(&shared.join("new")).unwrap();
-    }
-    assert_eq!((fs::read(&planted).unwrap(), fs::metadata(&planted).unwrap().ino()), (b"theirs".to_vec(), inode));
-    // Without both it is no such directory, and its owner's files are nobody else's doing.
-    for mode in [0o777, 0o1755] {
-        fs::set_permissions(&shared, Permissions::from_mode(mode)).unwrap();
-        ReplacementFile::create(&planted).unwrap();
-    }
-    chown(&shared, Some(1234), None).unwrap();
-    fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
-    ReplacementFile::create(&planted).unwrap();
-}
-
-#[test]
-fn a_mount_point_is_refused_before_there_is_anything_to_put_there() {
-    let directory = tempfile::tempdir().unwrap();
-    let [below, above] = ["below", "above"].map(|name| directory.path().join(name));
-    fs::write(&below, "below").unwrap();
-    fs::write(&above, "above").unwrap();
-    among_own_mounts(move || {
-        mount_bind(&below, &above).unwrap();
-        let error = ReplacementFile::create(&above).unwrap_err();
-        assert!(matches!(error, ReplacementError::MountPoint(_)), "{error}");
-        // Its directory may be one.
-        mount_bind(above.parent().unwrap(), above.parent().unwrap()).unwrap();
-        ReplacementFile::create(&below).unwrap();
-    });
-}
-
-#[test]
-fn what_is_made_of_a_file_is_not_for_more_people_than_it() {
-    for create in BOTH {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("disk.img");
-        let mode = rustix::fs::Mode::from_raw_mode(0o600);
-        let replacement = ReplacementFile::create_with(&path, mode, create).unwrap();
-        assert_eq!(replacement.file().metadata().unwrap().mode() & 0o7777, 0o600, "from its first byte");
-        replacement.commit(false).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let [path, any] = ["disk.img", "any"].map(|name| directory.path().join(name));
-    fs::write(&any, "").unwrap();
-    for (of, wanted) in [
-        (Some(0o4700), fs::metadata(&any).unwrap().mode() & 0o600 | 0o100),
-        (None, fs::metadata(&any).unwrap().mode() & 0o777),
-    ] {
-        let replacement = ReplacementFile::create_like(&path, of).unwrap();
-        assert_eq!(replacement.file().metadata().unwrap().mode() & 0o7777, wanted, "{of:?}");
-    }
-}
-
-/// An ACL of the owner, one user, the group and others (acl(5), the kernel's posix_acl_xattr.h).
-fn acl(user: (u32, u16), group: u16, mask: u16) -> Vec<u8> {
-    const NOBODY: u32 = u32::MAX;
-    let entries = [(1, 6, NOBODY), (2, user.1, user.0), (4, group, NOBODY), (16, mask, NOBODY), (32, 0, NOBODY)];
-    let mut bytes = 2_u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        bytes.extend([u16::to_le_bytes(tag), permissions.to_le_bytes()].concat());
-        bytes.extend(id.to_le_bytes());
-    }
-    bytes
-}
-
-/// A file's ACL, if it has one.
-fn list_of(path: &Path) -> Option<Vec<u8>> {
-    let mut bytes = [0; 256];
-    getxattr(path, ACL, &mut bytes).ok().map(|length| bytes[..length].to_vec())
-}
-
-#[test]
-fn an_acl_is_taken_over_and_none_comes_from_the_directory() {
-    for create in BOTH {
-        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let [listed, plain] = ["listed", "plain"].map(|name| directory.path().join(name));
-        fs::write(&listed, "old").unwrap();
-        fs::write(&plain, "old").unwrap();
-        fs::set_permissions(&plain, Permissions::from_mode(0o640)).unwrap();
-        let mine = acl((1234, 4), 0, 4);
-        setxattr(&listed, ACL, &mine, XattrFlags::empty()).unwrap();
-        let inherited = acl((4321, 6), 6, 6);
-        setxattr(directory.path(), "system.posix_acl_default", &inherited, XattrFlags::empty()).unwrap();
-        replace(&listed, create, b"new", false);
-        assert_eq!(list_of(&listed).unwrap(), mine);
-        replace(&plain, create, b"new", false);
-        assert!(list_of(&plain).is_none(), "{:?}", list_of(&plain));
-        assert_eq!(fs::metadata(&plain).unwrap().mode() & 0o7777, 0o640);
-    }
-}
-
-#[test]
-fn what_users_noted_of_a_file_is_taken_over() {
-    for create in BOTH {
-        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
-        let path = directory.path().join("disk.img");
-        fs::write(&path, "old").unwrap();
-        let noted = "user.note";
-        if let Err(errno) = setxattr(&path, noted, b"mine", XattrFlags::empty()) {
-            eprintln!("no notes here: {errno}");
-            return;
-        }
-        replace(&path, create, b"new", false);
-        let mut value = [0; 16];
-        assert_eq!(getxattr(&path, noted, &mut value).map(|length| value[..length].to_vec()), Ok(b"mine".to_vec()));
     }
 }
 

@@ -9,14 +9,15 @@
 //! What it remembers of the clusters of a very long file is too much for one time. So it looks at such a file in
 //! windows, for each of which the tables are read again.
 
+mod refcounts;
+
 use super::bitmaps;
 use super::entries::{Layout, OFFSET_MASK, entries_of};
 use super::header::{Header, Table};
 use super::pieces::Pieces;
-use super::refblock::Refblock;
 use super::references::{self, Part, Reference};
 use super::snapshots::{self, L1_MAX_BYTES};
-use super::use_map::{Use, UseMap, WORD_CLUSTERS, has_compressed, used};
+use super::use_map::{Use, UseMap, WORD_CLUSTERS};
 use crate::Remedy;
 use crate::formats::WritableFile;
 use crate::size;
@@ -449,65 +450,5 @@ impl<'a> Scan<'a> {
 
     fn refcounts_per_block(&self) -> u64 {
         (self.header.cluster_bytes() * 8) >> self.header.refcount_order
-    }
-
-    fn check_refcounts(&self) -> Result<(), Problem> {
-        let (window, per_block) = (self.uses.clusters(), self.refcounts_per_block());
-        let mut ones = Refblock::empty(self.header.cluster_bits, self.header.refcount_order);
-        (0..WORD_CLUSTERS as usize).for_each(|index| ones.set_to_one(index));
-        ones.bytes.truncate((WORD_CLUSTERS as usize) << self.header.refcount_order >> 3);
-        let mut is_mended = false;
-        let first_block = window.start / per_block;
-        for (refblock, index) in (first_block..window.end.div_ceil(per_block)).enumerate() {
-            let clusters = (index * per_block).max(window.start)..((index + 1) * per_block).min(window.end);
-            let words = self.uses.words_of(&clusters);
-            if words.iter().any(|&word| word != 0) {
-                self.go_on()?;
-                match self.refblocks.get(refblock) {
-                    None | Some(0) => return damage("clusters that are in use have no refcount"),
-                    Some(&refblock) => {
-                        is_mended |= self.check_refblock(refblock, clusters.start, words, &ones.bytes)?;
-                    }
-                }
-            }
-        }
-        if is_mended { Ok(self.file.barrier()?) } else { Ok(()) }
-    }
-
-    /// The block at an offset, from the refcount of the cluster `first` on; `ones` is what those of a word are that are
-    /// one. Whether something of it was put right, which is not stable yet.
-    fn check_refblock(&self, offset: u64, first: u64, words: &[u64], ones: &[u8]) -> Result<bool, Problem> {
-        let mut block = Refblock::read(self.file, self.header, offset)?;
-        let mut is_mended = false;
-        let first_word = (first % self.refcounts_per_block() / WORD_CLUSTERS) as usize;
-        for (index, &word) in (first_word..).zip(words) {
-            let at = index * ones.len();
-            let are_ones = block.bytes.get(at..at + ones.len()) == Some(ones);
-            if word == 0 || (are_ones && !has_compressed(word)) {
-                continue;
-            }
-            for within in 0..WORD_CLUSTERS {
-                let Some(how) = used(word, within) else { continue };
-                let cluster = first + (index - first_word) as u64 * WORD_CLUSTERS + within;
-                let index = index * WORD_CLUSTERS as usize + within as usize;
-                match (block.get(index), how) {
-                    (count, Use::Compressed) if count < self.sharers_of(cluster) => {
-                        return damage("compressed data that are in use have too low a refcount");
-                    }
-                    (0, _) => {
-                        block.set_to_one(index);
-                        is_mended = true;
-                    }
-                    (1, _) | (_, Use::Once | Use::Compressed) => {}
-                    (_, Use::OnceInPlace) => {
-                        return damage("a cluster that others use too is said to be used once");
-                    }
-                }
-            }
-        }
-        if is_mended {
-            self.file.write(&block.bytes, offset)?;
-        }
-        Ok(is_mended)
     }
 }

@@ -294,6 +294,14 @@ impl Metadata {
         Ok(Table { offset_bytes, length_bytes: bytes.len() as u64 })
     }
 
+    /// The same; where it was not done, what was `placed` for it is freed. What cannot be freed is leaked.
+    fn or_free<T>(&mut self, done: io::Result<T>, placed: &[Range<u64>]) -> io::Result<T> {
+        if done.is_err() {
+            let _ = self.free(placed);
+        }
+        done
+    }
+
     /// Gives back what was reserved. For when the image is closed, after [`Metadata::write_entries`].
     pub(super) fn close(&mut self) -> io::Result<()> {
         self.allocator.close()
@@ -314,10 +322,8 @@ impl Metadata {
         self.file.read(&mut bytes, self.l1.offset_bytes)?;
         bytes.resize((entries * 8) as usize, 0);
         let mut placed = Vec::new();
-        let moved = self.write_table(&bytes, &mut placed).inspect_err(|_| {
-            // What cannot be freed is leaked.
-            let _ = self.free(&placed);
-        })?;
+        let moved = self.write_table(&bytes, &mut placed);
+        let moved = self.or_free(moved, &placed)?;
         self.barrier()?;
         // Both are in one sector. The number fits, as the table's size is bounded.
         let fields = [&(entries as u32).to_be_bytes()[..], &moved.offset_bytes.to_be_bytes()].concat();

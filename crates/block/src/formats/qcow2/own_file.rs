@@ -23,6 +23,11 @@ pub(super) fn writable(file: &File) -> io::Result<WritableFile> {
     Ok(WritableFile::new(handle, length_bytes, is_growing, false))
 }
 
+/// The one or the other.
+pub(super) fn opened(file: &File, is_writable: bool) -> io::Result<WritableFile> {
+    if is_writable { writable(file) } else { image_file(file) }
+}
+
 /// The header of an image that is about to be changed, and is locked. What is marked dirty is repaired first, as the
 /// format wants it: its refcounts may be behind.
 pub(super) fn header_to_change(file: &File, path: &Path) -> Result<Header, ImageError> {

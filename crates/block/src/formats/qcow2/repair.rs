@@ -46,9 +46,8 @@ impl Qcow2Check {
     /// # Errors
     /// When its header cannot be read or understood.
     pub fn open(image: &OpenedFile, is_writable: bool) -> Result<Self, ImageError> {
-        let opened = if is_writable { own_file::writable(image.file()) } else { own_file::image_file(image.file()) };
         let failed = |source| ImageError::System { action: "read", path: image.path().to_owned(), source };
-        Self::of(image.path().to_owned(), opened.map_err(failed)?)
+        Self::of(image.path().to_owned(), own_file::opened(image.file(), is_writable).map_err(failed)?)
     }
 
     /// Of an image that is open.
@@ -91,8 +90,7 @@ impl Qcow2Check {
         if !is_writable {
             FileDisk::lock(&file, &path, &FileOptions { read_only: true, ..*options })?;
         }
-        let opened = if is_writable { own_file::writable(&file) } else { own_file::image_file(&file) };
-        self.data_file = Some(opened.map_err(failed)?);
+        self.data_file = Some(own_file::opened(&file, is_writable).map_err(failed)?);
         Ok(())
     }
 

@@ -156,8 +156,8 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// Whether a descriptor is of a page of data; the inner `None` if it was not written.
-    #[allow(clippy::option_option, reason = "what is not known and what is damaged are two things")]
+    /// Whether a descriptor is of a page of data; the inner `None` if it was not written: what is damaged is something
+    /// else.
     fn descriptor(&mut self, at: usize) -> Option<Option<bool>> {
         let number = self.start.sequence.to_le_bytes();
         if at >= SECTOR && self.is_of_another(at / SECTOR * SECTOR) {

@@ -130,9 +130,8 @@ impl Metadata {
         self.set_dirty(true)?;
         let mut placed = Vec::new();
         let shown = self.share_shown(found.l1, length_bytes, &mut placed);
-        let new = shown.or_else(|error| {
-            // What cannot be freed is leaked. The disk shares no more than it did.
-            let _ = self.free(&placed);
+        let new = self.or_free(shown, &placed).or_else(|error| {
+            // The disk shares no more than it did.
             self.mark(self.l1, true, Marks::ByRefcount)?;
             self.set_dirty(false)?;
             Err(error)
@@ -190,10 +189,7 @@ impl Metadata {
         count: u32,
         placed: &[Range<u64>],
     ) -> io::Result<()> {
-        let table = table.inspect_err(|_| {
-            // What cannot be freed is leaked.
-            let _ = self.free(placed);
-        })?;
+        let table = self.or_free(table, placed)?;
         let old = snapshots::snapshots(&self.file, header)?.own;
         self.barrier()?;
         // Both are in one sector.
