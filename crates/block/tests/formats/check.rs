@@ -228,6 +228,36 @@ fn what_is_repaired_pleases_qemu_img_and_holds_the_same() {
     }
 }
 
+/// What reads as zeros need lie nowhere.
+#[test]
+fn zeros_whose_place_cannot_be_lie_nowhere_after_a_repair() {
+    for (options, kind) in [("", (65536, 16, "")), ("", KINDS[1]), (",extended_l2=on", (65536, 16, ""))] {
+        let images = Images::new(kind);
+        if !options.is_empty() {
+            let options = format!("cluster_size={}{options}", kind.0);
+            qemu_img(&["convert", "-f", "raw", "-O", "qcow2", "-o", &options, text(&images.raw), text(&images.image)]);
+        }
+        // They keep the clusters that they had.
+        qemu_io(text(&images.image), "qcow2", &["write -z 1M 64k"]);
+        qemu_img(&["convert", "-f", "qcow2", "-O", "raw", text(&images.image), text(&images.raw)]);
+        let mut bytes = fs::read(&images.image).unwrap();
+        let (table, cluster_bytes) = (Anatomy::of(&bytes).l2_tables[0], kind.0 as usize);
+        let entry_bytes = if options.is_empty() { 8 } else { 16 };
+        let at = table + (1 << 20) / cluster_bytes * entry_bytes;
+        assert!(be64(&bytes, at) & 0x00ff_ffff_ffff_fe00 != 0, "{kind:?}");
+        bytes[at + 6] |= 2;
+        fs::write(&images.image, &bytes).unwrap();
+        let (code, _) = qemu_check(&images.image).unwrap();
+        assert_eq!((code, status(&check(&images.image, Repair::None))), (2, 2), "{kind:?}");
+        let report = check(&images.image, Repair::All);
+        assert!(report.corruptions_fixed > 0, "{kind:?}");
+        assert_eq!((report.corruptions, report.leaks), (0, 0), "{kind:?}");
+        assert_eq!(qemu_check(&images.image).unwrap().0, 0, "{kind:?}");
+        qemu_img(&["compare", "-q", "-f", "qcow2", "-F", "raw", text(&images.image), text(&images.raw)]);
+        assert!(Rig::new(open(&images.image)).read(0, 3 << 20) == fs::read(&images.raw).unwrap(), "{kind:?}");
+    }
+}
+
 #[test]
 fn leaks_are_freed_and_nothing_else_is_touched() {
     let images = Images::new(KINDS[1]);

@@ -17,7 +17,7 @@ mod tables;
 pub(super) use missing::Zeroed;
 
 use super::check::{CLUSTERS_MAX, clusters_of};
-use super::entries::{COPIED, Layout, ZERO};
+use super::entries::{COPIED, Layout, OFFSET_MASK, ZERO};
 use super::header::{Header, Table};
 use super::references::{self, Part, Reference};
 use super::table_users::{UsedTable, UsedTables};
@@ -48,6 +48,15 @@ impl Default for Windows {
 const IS_SHARED: u32 = 1 << 31;
 
 const _: () = assert!(CLUSTERS_MAX <= IS_SHARED as u64);
+
+/// What an entry of an L2 table was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    /// It is counted where it leads to.
+    Somewhere,
+    /// It leads nowhere, or will not.
+    Nowhere,
+}
 
 /// A table that a directory names, and how often it does.
 #[derive(Clone, Copy, Debug)]
@@ -296,7 +305,9 @@ impl<'a> Census<'a> {
             let reference = reference?;
             let is_compressed = reference.part == Part::Compressed;
             self.compressed_entries += u64::from(is_compressed && self.tells);
-            self.judge_cluster(&reference, table, users)?;
+            if self.judge_cluster(&reference, table, users)? == Judged::Nowhere {
+                continue;
+            }
             // Zeros that lie at the beginning of a data file lie nowhere, for QEMU.
             let is_first = reference.part == Part::External && reference.offset_bytes == 0;
             let is_nowhere = is_first && !self.header.has_extended_l2() && reference.entry & ZERO != 0;
@@ -325,7 +336,7 @@ impl<'a> Census<'a> {
         Ok(())
     }
 
-    fn judge_cluster(&mut self, reference: &Reference, table: u64, users: UsedTable) -> io::Result<()> {
+    fn judge_cluster(&mut self, reference: &Reference, table: u64, users: UsedTable) -> io::Result<Judged> {
         let Reference { entry, offset_bytes, part, .. } = *reference;
         if part == Part::Compressed {
             if reference.is_copied() && self.tells {
@@ -335,15 +346,18 @@ impl<'a> Census<'a> {
             if self.header.data_file.is_some() {
                 self.corrupt_once(users.users(), &format!("compressed cluster with data file, entry={entry:#x}"));
             }
-            return Ok(());
+            return Ok(Judged::Somewhere);
         }
         if reference.has_reserved_bits() {
             self.corrupt_once(users.users(), &format!("found l2 entry with reserved bits set: {entry:x}"));
         }
         if !reference.is_used() {
-            return Ok(());
+            return Ok(Judged::Somewhere);
         }
         if !reference.is_aligned(self.header) {
+            if self.repair == Repair::All && !self.holds_data(reference, table)? {
+                return self.forget_place(reference, table, users);
+            }
             let what = if entry & ZERO == 0 { "Data cluster" } else { "Preallocated cluster" };
             let what = format!("offset={offset_bytes:x}: {what} is not properly aligned; L2 entry corrupted");
             self.corrupt_once(users.users(), &what);
@@ -351,7 +365,31 @@ impl<'a> Census<'a> {
             // Marks of a snapshot's tables mean nothing until it is applied.
             self.judge_mark(&format!("OFLAG_COPIED data cluster: l2_entry={entry:x}"), table, reference, 1)?;
         }
-        Ok(())
+        Ok(Judged::Somewhere)
+    }
+
+    /// Whether anything of a cluster that lies in the image's own file is data, rather than zeros or what is behind it.
+    fn holds_data(&self, reference: &Reference, table: u64) -> io::Result<bool> {
+        match self.header.has_extended_l2() {
+            true => Ok(self.parts_of(table, reference.index)? & u64::from(u32::MAX) != 0),
+            false => Ok(reference.entry & ZERO == 0),
+        }
+    }
+
+    /// A place that nothing was to be read from, and that can be none: it is not counted, and the entry says none once
+    /// refcounts are in order.
+    fn forget_place(&mut self, reference: &Reference, table: u64, users: UsedTable) -> io::Result<Judged> {
+        let Reference { index, entry, offset_bytes, .. } = *reference;
+        let what = format!("offset={offset_bytes:x}: Preallocated cluster is not properly aligned; L2 entry corrupted");
+        if self.mends_marks {
+            let without = entry & !(OFFSET_MASK | COPIED);
+            self.file.write(&without.to_be_bytes(), table + index as u64 * Layout::of(self.header).entry_bytes())?;
+            self.report.corruptions_fixed += 1;
+            (self.tell)(&format!("Repairing {what}"));
+        } else {
+            self.corrupt_once(users.users(), &what);
+        }
+        Ok(Judged::Nowhere)
     }
 
     fn flag(&mut self, offset: u64, flag: u8) {
