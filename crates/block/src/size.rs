@@ -16,7 +16,8 @@ const UNITS: [(&str, &str, &str); 6] = [
 
 /// Reads a number of bytes with an optional unit: `512`, `64K`, `8M`, `1.5G`, `1T`, `1P` and `1E` count in steps of
 /// 1024, as do `KiB` and so on; `KB`, `MB` and so on count in steps of 1000. Upper and lower case are the same. What is
-/// less than a byte is dropped. `0x` begins a hexadecimal number of bytes.
+/// less than a byte is dropped, but of bytes alone there are no parts: `1024.0`, and not `1.5`. `0x` begins a
+/// hexadecimal number of bytes.
 ///
 /// # Errors
 /// A sentence on what a size looks like.
@@ -28,7 +29,8 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit_bytes = unit_bytes(&text[digits.len()..]).ok_or_else(|| not_a_size(text))?;
     let (whole, fraction) = match digits.split_once('.') {
-        Some((whole, fraction)) if unit_bytes > 1 => {
+        // A byte has no parts, but it may be said that there are none.
+        Some((whole, fraction)) if unit_bytes > 1 || fraction.bytes().all(|digit| digit == b'0') => {
             (whole, part_of(fraction, unit_bytes).ok_or_else(|| not_a_size(text))?)
         }
         _ => (digits, 0),
@@ -52,8 +54,11 @@ fn unit_bytes(unit: &str) -> Option<u64> {
     })
 }
 
-/// How many of `unit_bytes` the decimal digits behind a point are.
+/// How many of `unit_bytes` the decimal digits behind a point are, of which there may be none.
 fn part_of(digits: &str, unit_bytes: u64) -> Option<u64> {
+    if digits.is_empty() {
+        return Some(0);
+    }
     let parts: u64 = digits.parse().ok().filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))?;
     let of = 10_u64.checked_pow(digits.len().try_into().ok()?)?;
     u64::try_from(u128::from(parts) * u128::from(unit_bytes) / u128::from(of)).ok()
@@ -113,6 +118,8 @@ mod tests {
             ["10GB", "10gb", "10GiB", "10gib", "10G", "10g", "1.5KB", "1EB", "7B"].map(|text| parse(text).unwrap());
         assert_eq!(sizes[..2], [10_000_000_000; 2]);
         assert_eq!(sizes[2..6], [10 << 30; 4]);
+        // As qemu-img takes them.
+        assert_eq!(["1024.0", "1024.00B", "512.", "1.K"].map(|text| parse(text).unwrap()), [1024, 1024, 512, 1024]);
         assert_eq!(sizes[6..], [1500, 1_000_000_000_000_000_000, 7]);
         let message = parse("10GX").unwrap_err();
         assert!(message.contains("10GB (of 1000)"), "{message}");
@@ -133,7 +140,9 @@ mod tests {
             "K",
             "-1",
             "1.5",
-            "1.K",
+            "1.5B",
+            "1024.01",
+            ".",
             ".5K",
             "1.-5K",
             "1.+5K",

@@ -37,6 +37,7 @@ pub use whole::dd::own_words as own_dd_words;
 ///
 /// Exit status: 0 for success, 1 on failure, 2 on wrong usage, 130 when Ctrl-C ended it.
 #[derive(Args)]
+#[command(version)]
 pub struct ImageCommandArgs {
     #[command(subcommand)]
     command: Command,

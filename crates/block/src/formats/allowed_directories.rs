@@ -1,7 +1,7 @@
 //! The gate through which every reference out of an image is opened.
 
 use super::{ChainKeys, FoundJournal, ImageError, KeyFile, LocalName};
-use crate::{FileDisk, FileDiskError, FileIdentity, FileOptions, OpenedFile};
+use crate::{FileDisk, FileDiskError, FileIdentity, FileOptions, OpenedFile, shown};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -92,7 +92,7 @@ impl AllowedDirectories {
             return Err(unusable(format!("refers to a file by an impossible name of {bytes} bytes, {begins:?}…")));
         }
         let local = LocalName::of(name).map_err(|problem| unusable(format!("refers to {name:?}: {problem}")))?;
-        let name = local.path.as_str();
+        let (name, local) = (local.path.as_str(), &local);
         if name.is_empty() || name.contains('\0') {
             return Err(unusable(format!("refers to a file by an impossible name, {name:?}")));
         }
@@ -111,7 +111,7 @@ impl AllowedDirectories {
         if !is_same(&seen, &by_kernel).map_err(&failed)? {
             return Err(failed(io::Error::other("it is being moved or replaced")));
         }
-        Ok(FoundFile { seen, path: named, target, image: image.into(), name: name.into() })
+        Ok(FoundFile { seen, path: named, target, image: image.into(), name: name.into(), local: local.clone() })
     }
 }
 
@@ -126,6 +126,7 @@ pub(super) struct FoundFile {
     image: PathBuf,
     /// As that calls it.
     name: PathBuf,
+    local: LocalName,
 }
 
 impl FoundFile {
@@ -142,13 +143,17 @@ impl FoundFile {
     /// Opens it, as every disk is opened. If it is `writable`, it is locked under the name that `lock_as` gives it,
     /// before anything that somebody else may be about is judged. Gives its path too.
     pub(super) fn open(self, writable: bool, lock_as: Option<&Path>) -> Result<(File, PathBuf), ImageError> {
-        let Self { seen, path, image, name, .. } = self;
+        let Self { seen, path, image, name, local, .. } = self;
         let failed = failed(&image, &name);
         let file = FileDisk::open_seen(seen, &path, !writable).map_err(|error| match error {
             FileDiskError::Open { source, .. } => failed(source),
             error => error.into(),
         })?;
         let opened = OpenedFile::new(file.try_clone().map_err(&failed)?, path.clone());
+        local.check_alone(&opened).map_err(|problem| ImageError::Unusable {
+            path: image.clone(),
+            problem: format!("refers to {}: {problem}", shown(&name)),
+        })?;
         if !writable {
             FoundJournal::refuse(&opened)?;
             return Ok((file, path));

@@ -2,6 +2,9 @@
 //! object that says which drivers open it. libvirt and others name backing files so.
 
 use super::allowed_directories::protocol;
+use super::chain_files::ChainFormat;
+use super::{BlockMapInfo, Qcow2Info};
+use crate::OpenedFile;
 use serde_json::{Map, Value};
 
 /// A file, as a name means it.
@@ -11,6 +14,8 @@ pub struct LocalName {
     pub path: String,
     /// The word of its format, where the name says one.
     pub format: Option<String>,
+    /// It says that nothing is behind the file, whatever that says itself (`"backing": null`).
+    pub is_alone: bool,
 }
 
 impl LocalName {
@@ -37,11 +42,37 @@ impl LocalName {
 
     fn by_drivers(name: &str, drivers: &[&str]) -> Result<Self, String> {
         match protocol(name) {
-            None => Ok(Self { path: name.to_owned(), format: None }),
-            Some("file") => Ok(Self { path: name.trim_start_matches("file:").to_owned(), format: None }),
+            None => Ok(Self { path: name.to_owned(), format: None, is_alone: false }),
+            Some("file") => {
+                Ok(Self { path: name.trim_start_matches("file:").to_owned(), format: None, is_alone: false })
+            }
             Some("json") => of_json(name.trim_start_matches("json:"), drivers),
             Some(protocol) => {
                 Err(format!("of what has a protocol (`{protocol}:`), only file: and json: are supported"))
+            }
+        }
+    }
+}
+
+impl LocalName {
+    /// Whether an image says, too, that nothing is behind it, where the name does: what is behind it would show.
+    ///
+    /// # Errors
+    /// When it says that something is; the sentence goes on after the name.
+    pub fn check_alone(&self, image: &OpenedFile) -> Result<(), String> {
+        let has_more = match self.format.as_deref().filter(|_| self.is_alone).and_then(ChainFormat::of_word) {
+            Some(ChainFormat::Qcow2) => Qcow2Info::of_opened(image).is_ok_and(|info| info.backing_name.is_some()),
+            Some(ChainFormat::BlockMap(format)) => {
+                BlockMapInfo::of(image, format).is_ok_and(|info| info.parent.is_some())
+            }
+            Some(ChainFormat::Raw | ChainFormat::Luks) | None => false,
+        };
+        match has_more {
+            false => Ok(()),
+            true => {
+                Err("\"backing\": null hides what is behind an image, which is not done here: leave it out, or take \
+                         what is behind it away from a copy (image rebase -u -b '')"
+                    .to_owned())
             }
         }
     }
@@ -58,7 +89,8 @@ fn absolute(path: &str) -> Result<String, String> {
 fn of_json(text: &str, drivers: &[&str]) -> Result<LocalName, String> {
     let known = "only {\"driver\":FORMAT,\"file\":{\"driver\":\"file\",\"filename\":PATH}} is supported";
     let Ok(Value::Object(all)) = serde_json::from_str(text) else {
-        return Err(format!("it is no JSON object: {known}"));
+        let quotes = if text.contains('\'') { ", whose strings are in double quotes" } else { "" };
+        return Err(format!("it is no JSON object{quotes}: {known}"));
     };
     let mut said = Said::default();
     take(&mut said, "", &all).map_err(|key| format!("of {key:?} nothing is known, or not twice: {known}"))?;
@@ -66,7 +98,7 @@ fn of_json(text: &str, drivers: &[&str]) -> Result<LocalName, String> {
         return Err(format!("the driver {driver:?} is none of plain files: {known}"));
     }
     let path = said.path.ok_or_else(|| format!("it names no file: {known}"))?;
-    Ok(LocalName { path: path.to_owned(), format: said.format.map(str::to_owned) })
+    Ok(LocalName { path: path.to_owned(), format: said.format.map(str::to_owned), is_alone: said.is_alone })
 }
 
 /// What is said, each once: by objects in objects, or by their keys with dots between.
@@ -75,6 +107,7 @@ struct Said<'a> {
     format: Option<&'a str>,
     driver: Option<&'a str>,
     path: Option<&'a str>,
+    is_alone: bool,
 }
 
 /// Fails with a key that is not known, or there twice.
@@ -84,6 +117,10 @@ fn take<'a>(said: &mut Said<'a>, before: &str, object: &'a Map<String, Value>) -
         let (place, text) = match (key.as_str(), value) {
             ("file", Value::Object(file)) => {
                 take(said, "file.", file)?;
+                continue;
+            }
+            ("backing", Value::Null) if !said.is_alone => {
+                said.is_alone = true;
                 continue;
             }
             ("driver", Value::String(text)) => (&mut said.format, text),
@@ -104,8 +141,11 @@ mod tests {
 
     #[test]
     fn plain_files_are_found_in_whatever_way_they_are_named() {
-        let local =
-            |path: &str, format: Option<&str>| LocalName { path: path.to_owned(), format: format.map(str::to_owned) };
+        let local = |path: &str, format: Option<&str>| LocalName {
+            path: path.to_owned(),
+            format: format.map(str::to_owned),
+            is_alone: false,
+        };
         for (name, wanted) in [
             ("a", local("a", None)),
             ("./a:b", local("./a:b", None)),
@@ -116,6 +156,8 @@ mod tests {
         ] {
             assert_eq!(LocalName::of(name), Ok(wanted), "{name}");
         }
+        let alone = r#"json:{"backing":null,"driver":"qcow2","file":{"driver":"file","filename":"/a"}}"#;
+        assert_eq!(LocalName::of(alone), Ok(LocalName { is_alone: true, ..local("/a", Some("qcow2")) }));
     }
 
     #[test]
@@ -126,6 +168,9 @@ mod tests {
             ("file:", "absolute"),
             ("json:", "no JSON object"),
             ("json:[]", "no JSON object"),
+            ("json:{'driver':'raw','file':{'filename':'/a'}}", "no JSON object, whose strings are in double quotes"),
+            (r#"json:{"file":{"filename":"/a","backing":null}}"#, "\"file.backing\""),
+            (r#"json:{"file":{"filename":"/a"},"backing":"node"}"#, "\"backing\""),
             ("json:{}", "names no file"),
             (r#"json:{"driver":"qcow2"}"#, "names no file"),
             (r#"json:{"file":{"filename":"a"}}"#, "absolute"),
@@ -142,11 +187,16 @@ mod tests {
             let refused = LocalName::of(name).unwrap_err();
             assert!(refused.contains(wanted), "{name}: {refused}");
         }
-        let relative = LocalName { path: "a".to_owned(), format: Some("qcow2".to_owned()) };
+        let named = |path: &str, format: &str| LocalName {
+            path: path.to_owned(),
+            format: Some(format.to_owned()),
+            is_alone: false,
+        };
+        let relative = named("a", "qcow2");
         assert_eq!(LocalName::here(r#"json:{"driver":"qcow2","file.filename":"a"}"#), Ok(relative));
-        let device = LocalName { path: "/dev/a".to_owned(), format: Some("raw".to_owned()) };
-        let named = r#"json:{"driver":"raw","file":{"driver":"host_device","filename":"/dev/a"}}"#;
-        assert_eq!(LocalName::here(named), Ok(device));
+        let device = named("/dev/a", "raw");
+        let text = r#"json:{"driver":"raw","file":{"driver":"host_device","filename":"/dev/a"}}"#;
+        assert_eq!(LocalName::here(text), Ok(device));
         let deep = format!("json:{}", "{\"file\":".repeat(200));
         assert!(LocalName::of(&deep).is_err());
     }

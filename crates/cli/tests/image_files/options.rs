@@ -244,3 +244,64 @@ fn write_differences_of_vmdk(yard: &Yard) {
     qemu_img(yard, "create -q -f vmdk -F vmdk -b base.vmdk top.vmdk");
     write(yard, "base.vmdk", "vmdk", "write -P 1 0 64K");
 }
+
+#[test]
+fn names_and_options_that_others_give_qemu_img_are_taken() {
+    let yard = Yard::new();
+    let raw = yard.random("base.img", MIB, 3);
+    let version = image(&yard, ["--version"]).succeeded().stdout;
+    assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+    image(&yard, ["create", "-q", "-f", "raw", "x.img", "1024.0"]).succeeded();
+    assert_eq!(fs::metadata(yard.path("x.img")).unwrap().len(), 1024);
+    for driver in ["host_device", "file"] {
+        for line in [
+            format!("create -q -f qcow2 -b base.img -F {driver} over.qcow2"),
+            format!("create -q -f qcow2 -o backing_file=base.img,backing_fmt={driver} over.qcow2"),
+            format!("rebase -q -u -b base.img -F {driver} over.qcow2"),
+        ] {
+            image(&yard, line.split(' ')).succeeded();
+            let info = qemu_img(&yard, "info --output=json over.qcow2").json();
+            assert_eq!(info["backing-filename-format"], "raw", "{line}");
+            qemu_img(&yard, "compare -q -f qcow2 -F raw over.qcow2 base.img");
+        }
+    }
+    for (line, name) in [("create -q -f vmdk -o zeroed_grain=on", "a.vmdk"), ("create -q -f vmdk", "b.vmdk")] {
+        let begins = |outcome: Outcome| {
+            outcome.succeeded();
+            fs::read(yard.path(name)).unwrap()[..12].to_vec()
+        };
+        let words = format!("{line} {name} 4M");
+        assert_eq!(begins(qemu_img(&yard, &words)), begins(image(&yard, words.split(' '))), "{line}");
+    }
+    image(&yard, ["convert", "-q", "base.img", "alone.qcow2"]).succeeded();
+    let directory = raw.parent().unwrap().display();
+    let alone = |name: &str| {
+        let file = format!(r#"{{"driver":"file","filename":"{directory}/{name}"}}"#);
+        format!(r#"json:{{"driver":"qcow2","file":{file},"backing":null}}"#)
+    };
+    image(&yard, ["compare", "-q", &alone("alone.qcow2"), "base.img"]).succeeded();
+    let said = r#""backing": null hides what is behind an image"#;
+    image(&yard, ["convert", &alone("over.qcow2"), "y.img"]).failed(2, &[said]);
+    // Of a backing file, too, whoever wrote its name.
+    for (name, status) in [("alone.qcow2", 0), ("over.qcow2", 1)] {
+        let name = alone(name);
+        qemu_img(&yard, "create -q -f qcow2 -u top.qcow2 1M");
+        image(&yard, ["rebase", "-q", "-u", "-b", &name, "-F", "qcow2", "top.qcow2"]).succeeded();
+        let compared = image(&yard, ["convert", "-q", "--allow-dir", ".", "top.qcow2", "z.img"]);
+        assert_eq!(compared.code, Some(status), "{compared:?}");
+        assert_eq!(compared.stderr.contains(said), status == 1, "{compared:?}");
+    }
+    let quoted = "json:{'driver':'raw','file':{'filename':'base.img'}}";
+    image(&yard, ["info", quoted]).failed(2, &["whose strings are in double quotes"]);
+    image(&yard, ["amend", "-o", "backing_file=x", "over.qcow2"]).failed(2, &["`blockyard image rebase`"]);
+    // Whose backing file nobody knows the format of is said with what helps.
+    qemu_img(&yard, "create -q -f qed -b alone.qcow2 -F qcow2 over.qed");
+    fs::rename(yard.path("alone.qcow2"), yard.path("alone")).unwrap();
+    let mut bytes = fs::read(yard.path("over.qed")).unwrap();
+    let at = bytes.windows(11).position(|name| name == b"alone.qcow2").unwrap();
+    bytes[60] = 5;
+    bytes[at + 5..at + 11].fill(0);
+    fs::write(yard.path("over.qed"), bytes).unwrap();
+    let said = ["qemu-img rebase -u -f qed -b alone -F raw over.qed", ".qcow2 or .qed"];
+    image(&yard, ["convert", "--allow-dir", ".", "over.qed", "y.img"]).failed(1, &said);
+}

@@ -3,8 +3,9 @@
 use super::secrets;
 use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
-use blockyard_block::LocalName;
 use blockyard_block::specification::DiskSpecification;
+use blockyard_block::{LocalName, OpenedFile};
+use std::path::Path;
 
 /// The disk that `text` names, if it names one so: as a disk specification, no such text means anything.
 pub(super) fn named(text: &str) -> Option<Result<DiskSpecification>> {
@@ -16,9 +17,12 @@ pub(super) fn named(text: &str) -> Option<Result<DiskSpecification>> {
 }
 
 fn parse_json(text: &str) -> Result<DiskSpecification> {
-    let LocalName { path, format } =
-        LocalName::here(text).map_err(|problem| UsageError(format!("{text}: {problem}")))?;
-    of_file(path, format)
+    let wrong = |problem: String| UsageError(format!("{text}: {problem}"));
+    let local = LocalName::here(text).map_err(wrong)?;
+    // One that is not there is an error when it is opened.
+    let named = local.is_alone.then(|| OpenedFile::open(Path::new(&local.path), true)).and_then(Result::ok);
+    named.map_or(Ok(()), |file| local.check_alone(&file)).map_err(wrong)?;
+    of_file(local.path, local.format)
 }
 
 fn of_file(path: String, format: Option<String>) -> Result<DiskSpecification> {

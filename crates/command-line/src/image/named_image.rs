@@ -18,6 +18,21 @@ macro_rules! compressed {
     ($($word:literal)*) => { &[$(concat!($word, ".gz"), concat!($word, ".xz"), concat!($word, ".zst")),*] };
 }
 
+/// The same, of a backing file: of a raw one, QEMU may be told the driver by which it reads files or devices.
+pub fn backing_formats() -> impl TypedValueParser<Value = Format> {
+    let values: Vec<_> = Format::ALL.iter().map(possible_value).collect();
+    let drivers = DRIVERS.map(|word| PossibleValue::new(word).hide(true));
+    PossibleValuesParser::new(values.into_iter().chain(drivers)).try_map(|word| backing_word(&word).parse::<Format>())
+}
+
+/// QEMU's drivers of what has no format.
+const DRIVERS: [&str; 2] = ["file", "host_device"];
+
+/// The word of the format of a backing file that QEMU is to read by a driver or in a format.
+pub fn backing_word(word: &str) -> &str {
+    if DRIVERS.contains(&word) { Format::Raw.word() } else { word }
+}
+
 /// The words of formats in compressed files.
 static COMPRESSED: &[&str] = compressed!("raw" "qcow2" "luks" "vmdk" "vdi" "vpc" "vhdx" "qed" "parallels" "ova");
 

@@ -15,7 +15,7 @@ use crate::formats::chain_files::{ChainFiles, ChainFormat};
 use crate::formats::vmdk::FILES_MAX;
 use crate::formats::vmdk::descriptor::{self, ExtentLine};
 use crate::formats::{AllowedDirectories, FileFormat, ImageError, Qcow2Disk, WritableFile, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shown};
+use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, printable, shown};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -132,8 +132,11 @@ impl Backing {
             _ => {
                 let problem = format!(
                     "has the backing file {:?}, but does not say that it is raw, and it is no qcow2 or QED image by both \
-                     its name and its contents",
-                    self.name
+                     its name and its contents: if it is raw, `qemu-img rebase -u -f qed -b {} -F raw {}` says so, else \
+                     give it a name that ends in .qcow2 or .qed",
+                    self.name,
+                    printable(&self.name),
+                    shown(path)
                 );
                 Err(unusable(path, problem))
             }

@@ -97,7 +97,7 @@ fn a_new_vmdk_says_what_qemus_does() {
         let size = size_bytes.to_string();
         qemu_img(&["create", "-q", "-f", "vmdk", "-o", &options, text(&theirs), &size]);
         let options = BlockMapCreateOptions {
-            vmdk: VmdkCreateOptions { adapter, hardware_version, is_stream: false },
+            vmdk: VmdkCreateOptions { adapter, hardware_version, ..VmdkCreateOptions::default() },
             ..BlockMapCreateOptions::new(BlockMapFormat::Vmdk, size_bytes)
         };
         create(&ours, &options).unwrap().finish().unwrap();

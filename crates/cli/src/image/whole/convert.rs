@@ -65,7 +65,7 @@ pub struct ConvertArgs {
     #[arg(short = 'B', value_name = "FILE", conflicts_with = "no_create")]
     backing: Option<String>,
     /// Format of the backing file.
-    #[arg(short = 'F', value_name = "FORMAT", value_parser = named_image::formats())]
+    #[arg(short = 'F', value_name = "FORMAT", value_parser = named_image::backing_formats())]
     backing_format: Option<Format>,
     /// Convert a snapshot that SRC has inside: its name, its id, snapshot.name=NAME, snapshot.id=ID or
     /// both with a comma between.

@@ -57,7 +57,7 @@ pub struct CreateArgs {
     #[arg(short, long, value_name = "FILE")]
     backing: Option<String>,
     /// Format of the backing file.
-    #[arg(short = 'F', long, value_parser = named_image::formats())]
+    #[arg(short = 'F', long, value_parser = named_image::backing_formats())]
     backing_format: Option<Format>,
     /// Do not look at the backing file, which need not be there.
     #[arg(short)]

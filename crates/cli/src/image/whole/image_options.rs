@@ -7,6 +7,7 @@ use blockyard_block::{
     BlockMapFormat, FileHints, KeyFile, LuksOptions, NewLuks, Preallocation, Qcow2Backing, Qcow2DataFile,
     Qcow2Features, VmdkAdapter, VmdkCreateOptions, size,
 };
+use blockyard_command_line::image::named_image::backing_word;
 use blockyard_command_line::image::secrets;
 use blockyard_command_line::usage_error::UsageError;
 
@@ -175,7 +176,7 @@ impl ImageOptions {
             }
             ("backing_file", Format::Qcow2) if value.is_empty() => return Err("it is the name of a file".to_owned()),
             ("backing_file", Format::Qcow2) => self.backing_name = Some(value.to_owned()),
-            ("backing_fmt", Format::Qcow2) => self.backing_format = Some(value.to_owned()),
+            ("backing_fmt", Format::Qcow2) => self.backing_format = Some(backing_word(value).to_owned()),
             ("data_file", Format::Qcow2) if value.is_empty() => return Err("it is the name of a new file".to_owned()),
             ("data_file", Format::Qcow2) => self.data_file_name = Some(value.to_owned()),
             ("data_file_raw", Format::Qcow2) => self.is_data_file_raw = Some(switch(value)?),
@@ -221,10 +222,7 @@ impl ImageOptions {
                     self.vmdk.hardware_version = 6;
                 }
             }
-            ("zeroed_grain", VMDK) => match switch(value)? {
-                false => {}
-                true => return Err("a grain that is zeros takes no room in a new image".to_owned()),
-            },
+            ("zeroed_grain", VMDK) => self.vmdk.has_zeroed_grains = switch(value)?,
             ("toolsversion", VMDK) => {
                 return Err("a new image says that no tools of VMware's are known of: the machine sets it".to_owned());
             }
@@ -414,7 +412,6 @@ mod tests {
             ("compat=1.0", Format::Qcow2),
             ("compat=1.1", Format::Raw),
             ("subformat=monolithicFlat", VMDK),
-            ("zeroed_grain=on", VMDK),
             ("toolsversion=3", VMDK),
             ("backing_file=a.vmdk", VMDK),
             ("log_size=2M", VHDX),

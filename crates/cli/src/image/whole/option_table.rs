@@ -91,7 +91,7 @@ const NEW: [ListedOption; 34] = [
     option(&[VMDK], "adapter_type", "ide|lsilogic|buslogic|legacyESX", "what the disk is attached to"),
     option(&[VMDK], "hwversion", "N", "version of the virtual hardware"),
     option(&[VMDK], "compat6", SWITCH, "hwversion=6"),
-    option(&[VMDK], "zeroed_grain", "off", "zeros take no room"),
+    option(&[VMDK], "zeroed_grain", SWITCH, "grains may be zeros by their entries alone"),
     option(&[VDI], "static", SWITCH, "every block has its place"),
     option(&[VHD, VHDX], "subformat", "dynamic|fixed", "fixed: every block has its place"),
     option(&[VHD], "force_size", SWITCH, "whole MiB, as Azure wants"),

@@ -35,7 +35,7 @@ pub struct RebaseArgs {
     #[arg(short, long, value_name = "FILE")]
     backing: String,
     /// Format of the new backing file.
-    #[arg(short = 'F', long, value_parser = named_image::formats())]
+    #[arg(short = 'F', long, value_parser = named_image::backing_formats())]
     backing_format: Option<Format>,
     /// Change the name only. Neither the old backing file nor the new one is looked at.
     #[arg(short)]

@@ -3,7 +3,7 @@
 
 use super::super::writer::{BlockMapCreateOptions, NewLayout, NewMap, Places, invalid, write_entries};
 use super::SECTOR_BYTES;
-use super::sparse::{HAS_LINE_ENDS, HAS_REDUNDANT_TABLES, LINE_ENDS, MAGIC};
+use super::sparse::{HAS_LINE_ENDS, HAS_REDUNDANT_TABLES, HAS_ZEROED_GRAINS, LINE_ENDS, MAGIC};
 use crate::formats::ImageError;
 use crate::formats::vmdk::descriptor::NO_PARENT;
 use crate::{random_bytes::random_bytes, shown};
@@ -33,12 +33,14 @@ pub struct VmdkCreateOptions {
     pub hardware_version: u16,
     /// It is compressed and written in one pass (streamOptimized), which is what `VmdkStreamWriter` does.
     pub is_stream: bool,
+    /// Grains may be zeros by their entries alone, for whoever writes to it; here they have none.
+    pub has_zeroed_grains: bool,
 }
 
 impl Default for VmdkCreateOptions {
     /// As qemu-img has it.
     fn default() -> Self {
-        Self { adapter: VmdkAdapter::Ide, hardware_version: 4, is_stream: false }
+        Self { adapter: VmdkAdapter::Ide, hardware_version: 4, is_stream: false, has_zeroed_grains: false }
     }
 }
 
@@ -160,7 +162,8 @@ impl NewMap for NewSparse {
         file.write_all_at(descriptor.as_bytes(), DESCRIPTOR_OFFSET)?;
         let [redundant, directory] = self.directories();
         let places = [redundant, directory, data_offset].map(|offset| offset / SECTOR_BYTES);
-        file.write_all_at(&header(1, HAS_LINE_ENDS | HAS_REDUNDANT_TABLES, size_bytes, places), 0)
+        let (version, zeroed) = if self.options.has_zeroed_grains { (2, HAS_ZEROED_GRAINS) } else { (1, 0) };
+        file.write_all_at(&header(version, HAS_LINE_ENDS | HAS_REDUNDANT_TABLES | zeroed, size_bytes, places), 0)
     }
 }
 

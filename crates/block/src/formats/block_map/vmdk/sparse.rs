@@ -20,7 +20,7 @@ pub(super) const COWD_MAGIC: &[u8] = b"COWD";
 pub(super) const HAS_LINE_ENDS: u32 = 1;
 pub(super) const HAS_REDUNDANT_TABLES: u32 = 1 << 1;
 /// An entry of 1 is zeros.
-const HAS_ZEROED_GRAINS: u32 = 1 << 2;
+pub(super) const HAS_ZEROED_GRAINS: u32 = 1 << 2;
 /// By the method that the header says, by which readers here go.
 pub(super) const HAS_COMPRESSED_GRAINS: u32 = 1 << 16;
 /// Compressed grains have a header each.
