@@ -1,5 +1,6 @@
 //! Output files that are written beside their name and take its place when they are complete.
 
+mod access_list;
 mod error;
 mod hints;
 mod new_file;
@@ -9,14 +10,15 @@ mod tests;
 
 use crate::users::{group_has_number, has_number};
 use crate::{FileIdentity, OpenedFile, size};
+use access_list::AccessList;
 pub use error::ReplacementError;
 pub use hints::{FileHints, UnknownHint};
 pub(crate) use new_file::NewFile;
 use new_place::{Attributes, NewPlace};
 pub use new_place::{refuse_missing_device, refuse_strangers};
 use rustix::fs::{
-    AtFlags, FallocateFlags, Gid, Mode, Uid, XattrFlags, fallocate, fchmod, fchown, fgetxattr, flistxattr,
-    fremovexattr, fsetxattr, fstat, fsync, statat, unlinkat,
+    AtFlags, FallocateFlags, Gid, Mode, Uid, XattrFlags, fallocate, fchmod, fchown, fgetxattr, flistxattr, fsetxattr,
+    fstat, fsync, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::fs::File;
@@ -36,9 +38,6 @@ const OWNERS_ALONE: Mode = Mode::from_raw_mode(0o600);
 /// Longest extended attribute that there can be, and longest list of their names (xattr(7)).
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// A file's access control list, if it has more than permission bits (acl(5)).
-const ACL: &str = "system.posix_acl_access";
-
 /// A file that is being written to replace the one at a path, or to appear there.
 ///
 /// Until [`ReplacementFile::commit`] the path is as it was. Where the file system can, the file has no name until then,
@@ -53,22 +52,6 @@ pub struct ReplacementFile {
     destination: NewPlace,
     /// A file that this one is of no use without.
     companion: Option<Box<Self>>,
-}
-
-/// What has become of an access control list.
-enum List {
-    /// There is none.
-    None,
-    TakenOver,
-    /// There is or may be one, and the new file has not the same.
-    Lost,
-}
-
-/// The group's and others' permissions where it is another group: what both have.
-fn rights_of_all(mode: Mode) -> Mode {
-    let bits = mode.as_raw_mode();
-    let both = (bits >> 3) & bits & 0o7;
-    Mode::from_raw_mode(both << 3 | both)
 }
 
 impl ReplacementFile {
@@ -144,7 +127,8 @@ impl ReplacementFile {
         let status = fstat(self.file()).map_err(|errno| self.failed("look at the new file for", errno))?;
         let file = self.file().try_clone().map_err(|error| self.failed("look at the new file for", error))?;
         let mode = Mode::from_raw_mode(status.st_mode);
-        Ok(Attributes { mode, user: status.st_uid, group: status.st_gid, file: Some(file) })
+        let list = AccessList::of(&file);
+        Ok(Attributes { mode, user: status.st_uid, group: status.st_gid, list, file: Some(file) })
     }
 
     /// Gives the new file another one's owner, group, permissions and list, or less: nobody may do more with it.
@@ -159,33 +143,9 @@ impl ReplacementFile {
             let is_given = fchown(self.file(), user, group).is_ok() || fchown(self.file(), None, group).is_ok();
             grouped_alike |= group.is_some() && is_given;
         }
-        let mode = match self.take_over_acl(old) {
-            List::None | List::TakenOver if grouped_alike => old.mode & PERMISSIONS,
-            // One group's rights must not become another's.
-            List::None => rights_of_all(old.mode),
-            // Whom a list keeps out may be anybody.
-            List::TakenOver | List::Lost => Mode::empty(),
-        };
-        let mode = (old.mode & Mode::RWXU) | mode;
+        let is_listed_alike = old.list.give(self.file(), grouped_alike);
+        let mode = old.list.rights(old.mode, grouped_alike, is_listed_alike);
         fchmod(self.file(), mode).map_err(|errno| self.failed("set the permissions of", errno))
-    }
-
-    /// Gives the new file the other one's ACL, and not what its directory has new files inherit.
-    fn take_over_acl(&self, old: &Attributes) -> List {
-        let inherits_none = match fremovexattr(self.file(), ACL) {
-            Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => List::None,
-            Err(_) => List::Lost,
-        };
-        let Some(file) = &old.file else { return inherits_none };
-        let mut acl = Vec::with_capacity(XATTR_BYTES_MAX);
-        match fgetxattr(file, ACL, rustix::buffer::spare_capacity(&mut acl)) {
-            Ok(_) => match fsetxattr(self.file(), ACL, &acl, XattrFlags::empty()) {
-                Ok(()) => List::TakenOver,
-                Err(_) => List::Lost,
-            },
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => inherits_none,
-            Err(_) => List::Lost,
-        }
     }
 
     /// Gives the new file what else is said of the old one, as far as that is possible: by whom it may be used in the

@@ -1,6 +1,7 @@
 //! Where a replacement file goes, and what it replaces.
 
 use super::ReplacementError;
+use super::access_list::AccessList;
 use crate::named_file::is_without_a_name;
 use crate::place::{Place, is_for_devices, is_mount_root};
 use crate::users::has_number;
@@ -38,8 +39,9 @@ pub(super) struct Attributes {
     pub(super) mode: Mode,
     pub(super) user: u32,
     pub(super) group: u32,
-    /// The file itself, for its ACL, and of an old one for its lock; `None` for one that may not be read, which is
-    /// nobody's image.
+    pub(super) list: AccessList,
+    /// The file itself, for what else is said of it, and of an old one for its lock; `None` for one that may not be
+    /// read, which is nobody's image.
     pub(super) file: Option<File>,
 }
 
@@ -86,7 +88,8 @@ impl NewPlace {
             FileDisk::lock(file, path, &FileOptions::default())?;
         }
         let mode = Mode::from_raw_mode(u32::from(status.stx_mode) & 0o7777);
-        let attributes = Attributes { mode, user: status.stx_uid, group: status.stx_gid, file };
+        let list = file.as_ref().map_or_else(|| AccessList::of_place(&opened), AccessList::of);
+        let attributes = Attributes { mode, user: status.stx_uid, group: status.stx_gid, list, file };
         Ok(Self { replaces: Some(OldFile { attributes, identity, _opened: opened }), place })
     }
 

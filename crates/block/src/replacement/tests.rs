@@ -4,8 +4,9 @@ mod rights;
 mod strangers;
 
 use super::new_file::{NAME_MAX_BYTES, NewFile, temporary_name};
-use super::{ACL, CreateFile, NEW_PERMISSIONS, ReplacementError, ReplacementFile, rights_of_all};
-use rustix::fs::Mode;
+use super::{CreateFile, NEW_PERMISSIONS, ReplacementError, ReplacementFile};
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
@@ -145,10 +146,17 @@ fn a_directory_without_write_permission_is_refused() {
 
 /// Runs `work` on a thread that is not root, whoever runs the tests.
 fn as_ordinary_user<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    std::thread::spawn(|| {
+    as_user(65534, 65534, work)
+}
+
+/// The same, as a user who is in one group.
+fn as_user<T: Send + 'static>(user: u32, group: u32, work: impl FnOnce() -> T + Send + 'static) -> T {
+    std::thread::spawn(move || {
         if rustix::process::geteuid().is_root() {
-            let nobody = rustix::process::Uid::from_raw(65534);
-            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+            set_thread_groups(&[]).unwrap();
+            set_thread_res_gid(group, group, group).unwrap();
+            set_thread_res_uid(user, user, user).unwrap();
         }
         work()
     })

@@ -1,5 +1,6 @@
 //! Whose what replaces a file is, and who may read it.
 
+use super::super::access_list::ACL;
 use super::*;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
@@ -99,13 +100,6 @@ fn a_companion_has_the_files_list_and_none_of_its_directorys() {
 }
 
 #[test]
-fn whom_a_group_keeps_out_is_not_let_in_with_the_others() {
-    assert_eq!(rights_of_all(Mode::from_raw_mode(0o604)), Mode::empty());
-    assert_eq!(rights_of_all(Mode::from_raw_mode(0o664)), Mode::from_raw_mode(0o044));
-    assert_eq!(rights_of_all(Mode::from_raw_mode(0o4750)), Mode::empty());
-}
-
-#[test]
 fn what_is_made_of_a_file_is_not_for_more_people_than_it() {
     for create in BOTH {
         let directory = tempfile::tempdir().unwrap();
@@ -163,6 +157,37 @@ fn an_acl_is_taken_over_and_none_comes_from_the_directory() {
         replace(&plain, create, b"new", false);
         assert!(list_of(&plain).is_none(), "{:?}", list_of(&plain));
         assert_eq!(fs::metadata(&plain).unwrap().mode() & 0o7777, 0o640);
+    }
+}
+
+/// Of a file with a list, the group's permission bits are the most that it gives to anybody, not the group's.
+#[test]
+fn the_list_of_a_file_that_may_only_be_written_is_taken_over() {
+    const ME: u32 = 1001;
+    const GROUP: u32 = 2000;
+    for create in BOTH {
+        // The group of old files: one of mine, and one that I cannot give away.
+        for group in [GROUP, 4321] {
+            let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+            let path = directory.path().join("disk.img");
+            fs::write(&path, "old").unwrap();
+            if chown(&path, Some(1002), Some(group)).is_err() {
+                eprintln!("not root: no file of somebody else's");
+                return;
+            }
+            let list = acl((ME, 2), 0, 6);
+            setxattr(&path, ACL, &list, XattrFlags::empty()).unwrap();
+            fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();
+            let named = path.clone();
+            as_user(ME, GROUP, move || {
+                fs::read(&named).unwrap_err();
+                replace(&named, create, b"new", false);
+            });
+            let new = fs::metadata(&path).unwrap();
+            assert_eq!((fs::read(&path).unwrap(), new.uid(), new.gid()), (b"new".to_vec(), ME, GROUP));
+            let wanted = if group == GROUP { (Some(list), 0o660) } else { (None, 0o600) };
+            assert_eq!((list_of(&path), new.mode() & 0o7777), wanted);
+        }
     }
 }
 
