@@ -38,6 +38,10 @@ const OWNERS_ALONE: Mode = Mode::from_raw_mode(0o600);
 /// Longest extended attribute that there can be, and longest list of their names (xattr(7)).
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
+/// How the attributes begin that say what Blockyard has done to a file: that an image is half-changed, for one. They
+/// are that file's, and not true of another one.
+const OWN_ATTRIBUTES: &[u8] = b"user.blockyard.";
+
 /// A file that is being written to replace the one at a path, or to appear there.
 ///
 /// Until [`ReplacementFile::commit`] the path is as it was. Where the file system can, the file has no name until then,
@@ -158,7 +162,8 @@ impl ReplacementFile {
             return;
         }
         for name in names.split(|&byte| byte == 0) {
-            if name.starts_with(b"user.") || name == b"security.selinux" {
+            let is_noted = name.starts_with(b"user.") && !name.starts_with(OWN_ATTRIBUTES);
+            if is_noted || name == b"security.selinux" {
                 value.clear();
                 // There is nobody to tell, and the file is as good without.
                 let _ = fgetxattr(file, name, rustix::buffer::spare_capacity(&mut value))

@@ -3,6 +3,7 @@
 use super::super::access_list::ACL;
 use super::*;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::io::Errno;
 
 #[test]
 fn permissions_are_taken_over_but_not_whose_rights_a_program_has() {
@@ -202,8 +203,16 @@ fn what_users_noted_of_a_file_is_taken_over() {
             eprintln!("no notes here: {errno}");
             return;
         }
+        // And not what is true of the old file alone: that it is half-changed, or a journal.
+        let own = ["user.blockyard.change", "user.blockyard.journal", "user.blockyard.later"];
+        for name in own {
+            setxattr(&path, name, b"mark", XattrFlags::empty()).unwrap();
+        }
         replace(&path, create, b"new", false);
         let mut value = [0; 16];
         assert_eq!(getxattr(&path, noted, &mut value).map(|length| value[..length].to_vec()), Ok(b"mine".to_vec()));
+        for name in own {
+            assert_eq!(getxattr(&path, name, &mut value), Err(Errno::NODATA), "{name}");
+        }
     }
 }
