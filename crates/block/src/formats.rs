@@ -62,7 +62,7 @@ pub use luks::{
 pub use ova::{Digest as OvaDigest, Ova, OvaDisk};
 pub use preallocation::Preallocation;
 pub use qcow2::{
-    Qcow2Amendment, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, Qcow2Writer,
+    Qcow2Amendment, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, Qcow2Held, Qcow2Writer,
 };
 pub use qcow2::{Qcow2Bitmap, Qcow2BitmapAction, Qcow2Encryption, Qcow2Info, Qcow2Snapshot};
 pub use qcow2::{Qcow2Check, Qcow2Commit, Qcow2Rebase, Qcow2Shown, write_differences};

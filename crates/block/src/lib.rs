@@ -201,8 +201,8 @@ pub use formats::{
     FoundJournal, ImageError, KeyFile, KeyFileError, LineEnd, LocalName, LuksDisk, LuksHeader, LuksOptions, LuksSlot,
     LuksSlotChange, NewLuks, Ova, OvaDigest, OvaDisk, Preallocation, Qcow2Amendment, Qcow2Backing, Qcow2Bitmap,
     Qcow2BitmapAction, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Encryption,
-    Qcow2Features, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Shown, Qcow2Snapshot, Qcow2Writer,
-    Repair, SecretBytes, StartUnpacker, UnfinishedChange, UnpackedDisk, Unpacker, VmdkAdapter, VmdkCommit,
+    Qcow2Features, Qcow2Held, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Shown, Qcow2Snapshot,
+    Qcow2Writer, Repair, SecretBytes, StartUnpacker, UnfinishedChange, UnpackedDisk, Unpacker, VmdkAdapter, VmdkCommit,
     VmdkCreateOptions, VmdkExtent, VmdkInfo, VmdkStreamWriter, image_chain, read_key_file, write_differences,
 };
 pub use image_trouble::{ImageTrouble, hear_of_trouble};

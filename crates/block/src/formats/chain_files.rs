@@ -68,6 +68,8 @@ pub(super) struct ChainFiles {
     permissions: u32,
     /// The images that are encrypted, by how many are in front of them.
     encrypted: Vec<usize>,
+    /// Nothing of what the images hold is read.
+    are_only_held: bool,
 }
 
 impl Default for ChainFiles {
@@ -79,7 +81,25 @@ impl Default for ChainFiles {
 impl ChainFiles {
     /// Of a chain that goes on behind so many images, which are somebody else's.
     pub(super) fn behind(images: usize) -> Self {
-        Self { seen: Vec::new(), images, is_behind: images > 0, changes: 0, permissions: 0o777, encrypted: Vec::new() }
+        Self {
+            seen: Vec::new(),
+            images,
+            is_behind: images > 0,
+            changes: 0,
+            permissions: 0o777,
+            encrypted: Vec::new(),
+            are_only_held: false,
+        }
+    }
+
+    /// Of a chain whose files are to be open, and locked, and no more: that takes no key.
+    pub(super) fn only_held() -> Self {
+        Self { are_only_held: true, ..Self::default() }
+    }
+
+    /// Whether that is so.
+    pub(super) fn are_only_held(&self) -> bool {
+        self.are_only_held
     }
 
     /// Takes the file of the next image.

@@ -98,6 +98,25 @@ pub struct Qcow2Disk {
     notes: Vec<String>,
 }
 
+/// An image that is in use as long as this is there, with all that is behind it, and of which nothing is read.
+pub struct Qcow2Held(Opened);
+
+impl Qcow2Held {
+    /// Opens an image and all that is behind it, for reading, and locks their files. What is encrypted takes no key.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::open`], but for keys.
+    pub fn of(image: &OpenedFile, allowed: &AllowedDirectories) -> Result<Self, ImageError> {
+        let failed = |source| ImageError::System { action: "open", path: image.path().to_owned(), source };
+        Ok(Self(chain::hold(image.file().try_clone().map_err(failed)?, image.path(), allowed)?))
+    }
+
+    /// Bytes of its disk.
+    pub fn size_bytes(&self) -> u64 {
+        self.0.image.size_bytes
+    }
+}
+
 impl Qcow2Disk {
     /// Opens the image at `path`. Its data are carried by the engine in `options`; backing files are opened for
     /// reading, and they and an external data file only through `allowed`.
@@ -180,7 +199,8 @@ impl Qcow2Disk {
         allowed: &AllowedDirectories,
         files: &mut ChainFiles,
     ) -> Result<Self, ImageError> {
-        Self::on(chain::open_behind(file, path, options, allowed, files)?.unlocked()?, path)
+        let opened = chain::open_behind(file, path, options, allowed, files)?;
+        Self::on(if files.are_only_held() { opened } else { opened.unlocked()? }, path)
     }
 
     /// Opens the image in `file` to see where its data lie ([`Qcow2Disk::map`]), for reading only: what is encrypted

@@ -3,7 +3,7 @@
 use crate::rig::{Rig, check_clean, pattern, qemu_img, qemu_io, read_only, run, text};
 use blockyard_block::{
     AllowedDirectories, BlockMapDisk, BlockMapFormat, ChainKeys, FileOptions, KeyFile, LuksDisk, LuksOptions, NewLuks,
-    Operation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, explain,
+    OpenedFile, Operation, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, Qcow2Held, ReplacementFile, explain,
 };
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -222,6 +222,15 @@ fn each_image_of_a_chain_is_opened_by_its_own_key() {
     let held = rig.read_all();
     assert!(held[1 << 20..] == bytes && held[512..4608] == bytes[..4096]);
     drop(rig);
+    // Without a key, nothing of it is read, and nothing is replaced meanwhile.
+    let opened = OpenedFile::open(&top, true).unwrap();
+    let in_use = Qcow2Held::of(&opened, &allowed(&path)).unwrap();
+    assert_eq!(in_use.size_bytes(), 2 * MIB);
+    for file in [&top, &path.join("middle.qcow2"), &volume] {
+        let error = ReplacementFile::create(file).unwrap_err().to_string();
+        assert!(error.contains("is in use"), "{error}");
+    }
+    drop((in_use, opened));
     let secrets = ["own", "middle", "base"].map(|name| format!("secret,id={name},file={}", text(&path.join(name))));
     let options = format!(
         "driver=qcow2,encrypt.key-secret=own,file.filename={},backing.driver=qcow2,backing.encrypt.key-secret=middle,\

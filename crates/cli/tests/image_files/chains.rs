@@ -292,3 +292,39 @@ fn an_image_that_is_behind_the_new_one_is_not_replaced() {
     assert!(!yard.path("new.qcow2").exists());
     assert!(before == names.map(|name| std::fs::read(yard.path(name)).unwrap()));
 }
+
+/// What is behind an encrypted image takes no key, either.
+#[test]
+fn an_image_that_is_behind_an_encrypted_one_is_not_replaced() {
+    let yard = Yard::new();
+    fs::write(yard.path("key"), "key").unwrap();
+    fs::set_permissions(yard.path("key"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    yard.sparse("base.img", MIB, &[(0, 4096)], 7);
+    let run = |line: &str| image(&yard, line.split(' '));
+    let luks = "-o encrypt.format=luks,encrypt.iter-time=10 --key-file key";
+    run("convert -q base.img -O luks base.luks -o iter-time=10 --key-file key").succeeded();
+    run(&format!("create -q -u -b base.luks -F luks c.qcow2 {MIB} {luks}")).succeeded();
+    run(&format!("create -q -u -b base.img -F raw b.qcow2 {MIB} {luks}")).succeeded();
+    run("create -q -b b.qcow2 -F qcow2 a.qcow2 --allow-dir .").succeeded();
+    let names = ["base.img", "base.luks", "b.qcow2", "c.qcow2", "a.qcow2"];
+    let before = names.map(|name| fs::read(yard.path(name)).unwrap());
+    for line in [
+        "create -f qcow2 -b base.luks -F luks base.luks",
+        "create -f qcow2 -b b.qcow2 -F qcow2 base.img",
+        "create -f qcow2 -b a.qcow2 -F qcow2 base.img",
+        "create -f qcow2 -b a.qcow2 -F qcow2 b.qcow2",
+        "create -f qcow2 -b c.qcow2 -F qcow2 base.luks",
+    ] {
+        let said = if line.contains("luks -F") { "cannot be behind itself" } else { "is in use" };
+        run(&format!("{line} --allow-dir .")).failed(1, &[said]);
+    }
+    // Another name of the volume.
+    fs::hard_link(yard.path("base.luks"), yard.path("hard.luks")).unwrap();
+    run("create -f qcow2 -b base.luks -F luks hard.luks --allow-dir .").failed(1, &["hard.luks"]);
+    assert!(before == names.map(|name| fs::read(yard.path(name)).unwrap()));
+    for (over, format) in [("base.luks", "luks"), ("a.qcow2", "qcow2"), ("c.qcow2", "qcow2")] {
+        run(&format!("create -q -b {over} -F {format} new.qcow2 --allow-dir .")).succeeded();
+        let info = run("info --json new.qcow2").succeeded().stdout;
+        assert!(info.contains(&format!("\"virtual-size\": {MIB}")), "{info}");
+    }
+}

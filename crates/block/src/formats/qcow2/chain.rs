@@ -16,7 +16,7 @@ use super::snapshots;
 use crate::formats::chain_files::{ChainFiles, ChainFormat, Identity, identity};
 use crate::formats::luks::EncryptedDisk;
 use crate::formats::{AllowedDirectories, BlockMapDisk, ImageError, LuksDisk, WritableFile, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, Remedy, SEGMENTS_MAX, shell_word, shown};
+use crate::{Disk, FileDisk, FileOptions, Geometry, OpenedFile, Remedy, SEGMENTS_MAX, shell_word, shown};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,6 +92,13 @@ pub(super) fn open_behind(
     let mut chain = Chain::new(*options, allowed, files);
     let top = chain.open_qcow2(file, path, options.read_only, Base::InHeader)?;
     chain.finish(top)
+}
+
+/// Opens the image in `file` and all that is behind it for reading, and locks them; no key is needed for what is
+/// encrypted, of which nothing can be read then.
+pub(super) fn hold(file: File, path: &Path, allowed: &AllowedDirectories) -> Result<Opened, ImageError> {
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    open_behind(file, path, &options, allowed, &mut ChainFiles::only_held())
 }
 
 /// Opens a new image, whose data file, if it has one, is open.
@@ -412,17 +419,29 @@ impl<'a> Chain<'a> {
         self.files.add_image(&file, &backing_path)?;
         FileDisk::lock(&file, &backing_path, &options)?;
         let disk: Arc<dyn Disk> = if format == ChainFormat::Luks {
-            let key = self.files.key(self.allowed);
-            let key = key.ok_or_else(|| unusable(&backing_path, self.files.no_key()))?;
-            let disk = LuksDisk::open_in(file, &backing_path, Some(key), &options)?;
-            self.notes.extend_from_slice(disk.notes());
-            Arc::new(disk)
+            self.open_luks(file, &backing_path, &options)?
         } else {
             Arc::new(FileDisk::from_file(file, &options)?)
         };
         self.paths.push(backing_path);
         self.add_base(disk);
         Ok(())
+    }
+
+    fn open_luks(&mut self, file: File, path: &Path, options: &FileOptions) -> Result<Arc<dyn Disk>, ImageError> {
+        match self.files.key(self.allowed) {
+            None if self.files.are_only_held() => {
+                let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
+                LuksDisk::place_in(&OpenedFile::new(file.try_clone().map_err(failed)?, path.to_owned()))?;
+                Ok(Arc::new(FileDisk::from_file(file, options)?))
+            }
+            None => Err(unusable(path, self.files.no_key())),
+            key => {
+                let disk = LuksDisk::open_in(file, path, key, options)?;
+                self.notes.extend_from_slice(disk.notes());
+                Ok(Arc::new(disk))
+            }
+        }
     }
 
     /// Adds what is behind all images.

@@ -2,11 +2,14 @@
 
 use anyhow::{Context, Result, bail};
 use blockyard_block::specification::Format;
-use blockyard_block::{Disk, KeyFile, LocalName, LuksDisk, Qcow2Backing, Qcow2Disk, Qcow2Info, directory_of};
+use blockyard_block::{
+    AllowedDirectories, Disk, FileOptions, KeyFile, LocalName, LuksDisk, Qcow2Backing, Qcow2Held, directory_of,
+};
 use blockyard_command_line::disk;
 use blockyard_command_line::usage_error::{UsageError, UsageLines};
 use blockyard_image::whole::{self, backing_path};
 use blockyard_session::open::{open_disk, open_file};
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,8 +35,8 @@ pub fn open(
     Ok(open_disk(&named, &disk::to_read(allow_dirs).streaming()).context("cannot open the backing file")?.disk)
 }
 
-/// How large its disk is; and the disk, which is in use as long as it is open, with all that is behind it. Of one that
-/// is encrypted that takes no key: nothing of it is read, and there is none.
+/// How large its disk is; and what holds it, which is in use as long as that is there, with all that is behind it. What
+/// of these is encrypted takes no key: nothing of it is read.
 ///
 /// # Errors
 /// As [`open`].
@@ -42,21 +45,27 @@ pub fn look_at(
     backing: &Qcow2Backing,
     allow_dirs: &[PathBuf],
     key_file: Option<&Path>,
-) -> Result<(u64, Option<Arc<dyn Disk>>)> {
+) -> Result<(u64, Box<dyn Any>)> {
     check_name(backing)?;
     let named = whole::behind(image, backing).map_err(UsageLines::from)?.read_only();
-    if key_file.is_none() && matches!(named.format(), Some(Format::Qcow2 | Format::Luks)) {
-        let file = open_file(&named, &disk::to_read(allow_dirs)).context("cannot open the backing file")?.file;
-        if named.format() == Some(Format::Luks) {
-            let place = LuksDisk::place_in(&file)?;
-            return Ok((place.end - place.start, None));
+    let what = "cannot open the backing file";
+    match named.format().filter(|_| key_file.is_none()) {
+        Some(Format::Luks) => {
+            let file = open_file(&named, &disk::to_read(allow_dirs)).context(what)?.file;
+            file.lock(&FileOptions { read_only: true, ..FileOptions::default() }).context(what)?;
+            let place = LuksDisk::place_in(&file).context(what)?;
+            Ok((place.end - place.start, Box::new(file)))
         }
-        if Qcow2Info::of_opened(&file)?.encryption.is_some() {
-            return Ok((Qcow2Disk::size_bytes_of(&file)?, None));
+        Some(Format::Qcow2) => {
+            let file = open_file(&named, &disk::to_read(allow_dirs)).context(what)?.file;
+            let held = Qcow2Held::of(&file, &AllowedDirectories::new(allow_dirs)?).context(what)?;
+            Ok((held.size_bytes(), Box::new(held)))
+        }
+        _ => {
+            let disk = open(image, backing, allow_dirs, key_file)?;
+            Ok((disk.geometry().capacity_bytes, Box::new(disk)))
         }
     }
-    let disk = open(image, backing, allow_dirs, key_file)?;
-    Ok((disk.geometry().capacity_bytes, Some(disk)))
 }
 
 /// Whether the name says a plain file, and no other format.
