@@ -1,16 +1,16 @@
 //! Changes that happen as a whole or not at all.
 
-use crate::rig::{Rig, check_clean, pattern, text};
+use crate::rig::{Rig, check_clean, pattern, qemu_img, text};
 use blockyard_block::layers::FaultyDisk;
 use blockyard_block::specification::{DiskSpecification, OpenContext, OpenError, OpenedDisk};
 use blockyard_block::{
-    AllowedDirectories, AtomicChange, Disk, FileOptions, FoundJournal, OpenedFile, Qcow2Backing, Qcow2CreateOptions,
-    Qcow2Disk,
+    AllowedDirectories, AtomicChange, BlockMapDisk, BlockMapFormat, Disk, FileOptions, FoundJournal, ImageError,
+    OpenedFile, Qcow2Backing, Qcow2CreateOptions, Qcow2Disk, VmdkCommit,
 };
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use std::cell::RefCell;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -493,4 +493,43 @@ fn an_image_with_several_names_is_not_changed() {
     fs::remove_file(&other).unwrap();
     let wanted = cut_off(&path, &before, "write-error:1st");
     assert!(contents(&path) == wanted);
+}
+
+/// What is left of a change beside a file of a VMDK, all of which is in place, is for who has locked that file.
+#[test]
+fn what_is_left_beside_a_file_of_a_vmdk_is_removed_under_its_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let create = |arguments: &[&str]| qemu_img(&[&["create", "-q", "-f", "vmdk"], arguments].concat());
+    create(&[text(&at("base.vmdk")), "1M"]);
+    create(&["-F", "vmdk", "-b", text(&at("base.vmdk")), text(&at("top.vmdk"))]);
+    create(&["-o", "subformat=twoGbMaxExtentSparse", text(&at("parts.vmdk")), "1M"]);
+    let allowed = AllowedDirectories::new(&[directory.path()]).unwrap();
+    let commit = || VmdkCommit::open(OpenedFile::open(&at("top.vmdk"), false).unwrap(), None, &allowed).map(drop);
+    let write = || {
+        let options = FileOptions::default();
+        BlockMapDisk::open(&at("parts.vmdk"), BlockMapFormat::Vmdk, &options, &allowed).map(drop)
+    };
+    type Work<'a> = &'a dyn Fn() -> Result<(), ImageError>;
+    for (name, work) in [("base.vmdk", &commit as Work<'_>), ("parts-s001.vmdk", &write)] {
+        let (path, before) = (at(name), fs::read(at(name)).unwrap());
+        let raw: DiskSpecification = format!("{},format=raw", path.display()).parse().unwrap();
+        let OpenedDisk { disk, file, .. } = raw.open(&OpenContext::default()).unwrap();
+        let failing = Arc::new(FaultyDisk::new(disk, &"write-error:1".parse().unwrap()));
+        let change = AtomicChange::begin(failing, file.unwrap()).unwrap();
+        Rig::shared(change.disk(), 1).write(0, &before[..512]);
+        change.commit().unwrap_err();
+        // As if it were: who did it was killed before he had removed it.
+        let journal = journal(&directory);
+        let record = journal.metadata().unwrap().len() - 512;
+        fs::File::options().write(true).open(&journal).unwrap().write_all_at(&[3], record + 8).unwrap();
+        fs::write(&path, &before).unwrap();
+        let other = OpenedFile::open(&path, true).unwrap();
+        other.lock(&FileOptions { read_only: true, ..FileOptions::default() }).unwrap();
+        let error = work().unwrap_err().to_string();
+        assert!(error.contains("is in use") && journal.exists(), "{error}");
+        drop(other);
+        work().unwrap();
+        assert!(!journal.exists());
+    }
 }

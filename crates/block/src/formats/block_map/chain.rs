@@ -151,7 +151,7 @@ impl Parent {
         self.ids.contains(identity) || self.committed.is_some_and(is_before)
     }
 
-    /// Finds it, of the image at `path`, and opens it.
+    /// Finds it, of the image at `path`, and opens it: for writing if `writable`, and locked then.
     pub(super) fn find(
         &self,
         path: &Path,
@@ -161,18 +161,10 @@ impl Parent {
     ) -> Result<(File, PathBuf), ImageError> {
         let (mut another, mut refused) = (None, None);
         for name in self.names.candidates(allowed) {
-            let found = allowed.find(path, &name).and_then(|found| found.open(writable, None));
-            let (file, path) = match found {
-                Ok(found) => found,
-                Err(ImageError::Referred { source, .. }) if source.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => {
-                    refused.get_or_insert(error);
-                    continue;
-                }
-            };
-            match identity(&file, &path, format) {
-                Ok(identity) if self.is(&identity) => return Ok((file, path)),
-                Ok(_) => another = another.or(Some(path)),
+            match self.open_if_it_is(path, &name, format, allowed, writable) {
+                Ok((file, path, true)) => return Ok((file, path)),
+                Ok((_, path, false)) => another = another.or(Some(path)),
+                Err(ImageError::Referred { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     refused.get_or_insert(error);
                 }
@@ -196,6 +188,27 @@ impl Parent {
                 ),
             ),
         })
+    }
+
+    /// Opens what has a name, and says whether it is the one. What is not is neither opened for writing nor changed in
+    /// any way; what is and is to be written is locked before anything of it counts.
+    fn open_if_it_is(
+        &self,
+        path: &Path,
+        name: &str,
+        format: BlockMapFormat,
+        allowed: &AllowedDirectories,
+        writable: bool,
+    ) -> Result<(File, PathBuf, bool), ImageError> {
+        let open = |writable| {
+            let (file, path) = allowed.open(path, name, writable)?;
+            let is_it = self.is(&identity(&file, &path, format)?);
+            Ok((file, path, is_it))
+        };
+        match open(false)? {
+            (.., true) if writable => open(true),
+            opened => Ok(opened),
+        }
     }
 }
 

@@ -111,7 +111,9 @@ impl Chain<'_> {
         length_bytes: u64,
         is_written: bool,
     ) -> Result<Storage, ImageError> {
-        let (file, path) = self.allowed.find(image, name)?.open(is_written, None)?;
+        let found = self.allowed.find(image, name)?;
+        let path = found.path().to_owned();
+        let (file, path) = found.open(is_written, (is_written && self.options.lock).then_some(&path))?;
         self.files.add_part(&file, &path)?;
         FileDisk::lock(&file, &path, &FileOptions { read_only: !is_written, ..self.options })?;
         let image_file = self.image_file(&file, &path)?;
