@@ -8,7 +8,7 @@ use super::image_file::ImageFile;
 use super::layer::{BlockMap, Layer, Shape};
 use super::level::{Level, Storage};
 use super::parent_name::ParentNames;
-use super::vmdk::{ContentId, UncheckedTables};
+use super::vmdk::{self, ContentId, UncheckedTables};
 use super::worker::ToChange;
 use super::{BlockMapFormat, BlockMapInfo, unusable};
 use crate::formats::chain_files::{ChainFiles, ChainFormat};
@@ -147,8 +147,13 @@ impl Backing {
 impl Parent {
     /// Whether an image that is known so is the one.
     fn is(&self, identity: &Id) -> bool {
-        let is_before = |own: u32| self.ids.contains(&super::vmdk::id_after_commit(identity, own));
+        let is_before = |own: u32| self.ids.contains(&vmdk::id_after_commit(identity, own));
         self.ids.contains(identity) || self.committed.is_some_and(is_before)
+    }
+
+    /// Whether that is one to which a commit of the difference was begun, and stopped before it had another number.
+    fn is_before_commit(&self, identity: &Id) -> bool {
+        self.is(identity) && !self.ids.contains(identity)
     }
 
     /// Finds it, of the image at `path`, and opens it: for writing if `writable`, and locked then.
@@ -322,15 +327,22 @@ impl<'a> Chain<'a> {
     /// Opens the image in `file`, and those behind it.
     fn open_layers(&mut self, file: File, path: PathBuf, format: BlockMapFormat) -> Result<(), ImageError> {
         let mut next = (file, path);
+        let mut of_top = None;
         loop {
             let (file, path) = next;
             self.files.add_image(&file, &path)?;
-            let behind = self.add_level(file, &path, format)?;
+            let (identity, behind) = self.add_level(file, &path, format)?;
+            if let (Some(Behind::Parent(parent)), Some(content_id)) = (of_top.take(), &mut self.content_id)
+                && parent.is_before_commit(&identity)
+            {
+                content_id.undoes_commit(vmdk::number(&identity))?;
+            }
             match behind.open(&path, format, self.allowed)? {
                 None => return Ok(()),
                 Some((file, path, ChainFormat::BlockMap(_))) => next = (file, path),
                 Some((file, path, other)) => return self.add_base(file, path, other),
             }
+            of_top = Some(behind).filter(|_| self.levels.len() == 1);
         }
     }
 
@@ -352,13 +364,13 @@ impl<'a> Chain<'a> {
         Ok(())
     }
 
-    /// Takes an image of the chain.
-    fn add_level(&mut self, file: File, path: &Path, format: BlockMapFormat) -> Result<Behind, ImageError> {
+    /// Takes an image of the chain: by which a difference from it knows it, and what is behind it.
+    fn add_level(&mut self, file: File, path: &Path, format: BlockMapFormat) -> Result<(Id, Behind), ImageError> {
         // Only the top image is ever changed.
         self.options.read_only |= !self.levels.is_empty();
         FileDisk::lock(&file, path, &self.options)?;
         let mut image_file = self.image_file(&file, path)?;
-        let Opened { body, behind, note, .. } = format.read(&mut image_file)?;
+        let Opened { body, behind, identity, note, .. } = format.read(&mut image_file)?;
         self.notes.extend(note.map(|note| format!("{}: {note}", shown(path))));
         let is_written = !self.options.read_only;
         let storages = match body {
@@ -384,7 +396,7 @@ impl<'a> Chain<'a> {
             }
         };
         self.levels.push(Level::new(storages));
-        Ok(behind)
+        Ok((identity, behind))
     }
 
     fn image_file(&self, file: &File, path: &Path) -> Result<ImageFile, ImageError> {

@@ -7,7 +7,8 @@
 //! into it has to go along with that, and no write changes two files at once. So the number is not drawn, but follows
 //! from the one before and the difference's own ([`successor`]), and the difference says it first: one that wants what
 //! follows its parent's number is a difference whose commit was stopped between the two, and is read and committed
-//! again ([`Parent`](super::chain::Parent)).
+//! again ([`Parent`](super::chain::Parent)). When it is written to before that, it says the number that its parent has
+//! again, as if no commit had been begun ([`ContentId`](super::vmdk::ContentId)): nothing of it was written then.
 
 use super::chain::{self, Parent};
 use super::image::Image;
@@ -15,7 +16,7 @@ use super::image_file::ImageFile;
 use super::layer::{Meaning, SliceBuffer};
 use super::level::Storage;
 use super::reader::Reader;
-use super::vmdk::{self, GrainTables, Place, SparseMap, UncheckedTables, successor};
+use super::vmdk::{self, GrainTables, Number, Numbers, Place, SparseMap, UncheckedTables, successor};
 use super::{BlockMapDisk, BlockMapFormat, unusable};
 use crate::formats::chain_files::ChainFiles;
 use crate::formats::{AllowedDirectories, FoldError, ImageError, WritableFile, fold};
@@ -41,12 +42,6 @@ pub(super) struct Difference {
     pub(super) parent_id_at: Option<Place>,
 }
 
-/// Where a file says a number, which becomes another one.
-struct Number {
-    file: Arc<WritableFile>,
-    place: Place,
-}
-
 /// A commit, with all its files open and locked.
 pub struct VmdkCommit {
     path: PathBuf,
@@ -55,6 +50,8 @@ pub struct VmdkCommit {
     parent_id: Number,
     base: BlockMapDisk,
     base_path: PathBuf,
+    /// What the base is to say of its own parent before its number changes.
+    parent_of_base: Option<(Number, u32)>,
     base_id: Number,
     /// What both numbers become.
     id: u32,
@@ -80,13 +77,13 @@ impl VmdkCommit {
             return Err(unusable(path, problem));
         }
         let top_file = Arc::new(WritableFile::new(file.try_clone().map_err(failed)?, read.length_bytes(), true, false));
-        let parent_id = Number::of(&read, &top_file, parent_id_at)?;
+        let parent_id = number(&read, &top_file, parent_id_at)?;
         let base_read = ImageFile::of(&base_file, &base_path)?;
         let base_handle = base_file.try_clone().map_err(failed)?;
         let base_handle = Arc::new(WritableFile::new(base_handle, base_read.length_bytes(), true, false));
-        let (base_id_at, base_id) = vmdk::content_id(&base_read, Some(CONVERT))?;
-        let base_id_at = Number::of(&base_read, &base_handle, base_id_at)?;
-        let next = successor(base_id, id);
+        let of_base = Numbers::of(&base_read, Some(CONVERT))?;
+        let base_id = number(&base_read, &base_handle, of_base.id_at)?;
+        let next = successor(of_base.id, id);
 
         let options = FileOptions { engine: Engine::Sync, ..FileOptions::default() };
         let mut files = ChainFiles::behind(1);
@@ -95,6 +92,7 @@ impl VmdkCommit {
             return Err(unusable(&base_path, format!("is a VMDK of which nothing may be written: {CONVERT}")));
         };
         to_change.written.content_id.becomes(next);
+        let parent_of_base = to_change.written.content_id.parent();
         let base = BlockMapDisk::of(image, Some(to_change), &base_path, files.only_read())?;
         let tables = UncheckedTables::new(read.written(Arc::clone(&top_file)), top_file, map);
         let checked = tables.check(&AtomicBool::new(false));
@@ -106,7 +104,7 @@ impl VmdkCommit {
             let problem = format!("has {size_bytes} bytes, more than its parent with {base_bytes}: {CONVERT}");
             return Err(unusable(path, problem));
         }
-        Ok(Self { path: path.to_owned(), top, tables, parent_id, base, base_path, base_id: base_id_at, id: next })
+        Ok(Self { path: path.to_owned(), top, tables, parent_id, base, base_path, parent_of_base, base_id, id: next })
     }
 
     /// The file that the difference is folded into.
@@ -141,6 +139,9 @@ impl VmdkCommit {
             return Ok(0);
         }
         self.parent_id.write(self.id).map_err(FoldError::Top)?;
+        if let Some((number, id)) = &self.parent_of_base {
+            number.write(*id).map_err(FoldError::Base)?;
+        }
         self.base_id.write(self.id).map_err(FoldError::Base)?;
         fold(&self.top, own, &self.base, goes_on)
     }
@@ -167,18 +168,11 @@ fn own_of_top(image: &Image, range: Range<u64>, buffer: &mut SliceBuffer) -> io:
     Ok((length, own != Meaning::Nothing))
 }
 
-impl Number {
-    fn of(read: &ImageFile, file: &Arc<WritableFile>, place: Option<Place>) -> Result<Self, ImageError> {
-        // What lies in two sectors may be cut in two.
-        let is_whole = |&(at, digits): &Place| digits >= DIGITS_MIN && at / 512 == (at + u64::from(digits) - 1) / 512;
-        let problem = "does not say the CID that changes once, in a sector and with six digits at least";
-        let place = place.filter(is_whole).ok_or_else(|| read.unusable(format!("{problem}: {CONVERT}")))?;
-        Ok(Self { file: Arc::clone(file), place })
-    }
-
-    /// Makes it another one, on stable storage.
-    fn write(&self, id: u32) -> io::Result<()> {
-        let (at, digits) = self.place;
-        self.file.write_stable(format!("{id:0digits$x}", digits = digits as usize).as_bytes(), at)
-    }
+/// A number that a commit makes another one.
+fn number(read: &ImageFile, file: &Arc<WritableFile>, place: Option<Place>) -> Result<Number, ImageError> {
+    // What lies in two sectors may be cut in two.
+    let is_whole = |&(at, digits): &Place| digits >= DIGITS_MIN && at / 512 == (at + u64::from(digits) - 1) / 512;
+    let problem = "does not say the CID that changes once, in a sector and with six digits at least";
+    let place = place.filter(is_whole).ok_or_else(|| read.unusable(format!("{problem}: {CONVERT}")))?;
+    Ok(Number::new(Arc::clone(file), place))
 }

@@ -23,7 +23,7 @@ use super::{BlockMapInfo, ImageError};
 use crate::OpenedFile;
 use crate::formats::VmdkExtent;
 use crate::formats::vmdk::descriptor::{DESCRIPTOR_MAX_BYTES, Descriptor};
-pub(super) use content_id::{ContentId, Place, successor};
+pub(super) use content_id::{ContentId, Number, Place, successor};
 use se_sparse::SeSparseMap;
 pub(super) use sparse::SparseMap;
 pub(super) use tables::{GrainTables, UncheckedTables};
@@ -110,14 +110,24 @@ impl Contents {
     }
 }
 
-/// Where the number of a disk's contents is said, in how many digits, and that number: for whoever changes these.
-pub(super) fn content_id(file: &ImageFile, advice: Option<&str>) -> Result<(Option<Place>, u32), ImageError> {
-    let (Contents::Grains(Grains { descriptor, .. }) | Contents::Descriptor(descriptor)) = Contents::read(file)?;
-    match (descriptor.cid_at, advice) {
-        (None, Some(advice)) => Err(file.unusable(format!(
-            "does not say its CID once, as a number, and a VMDK that does not is only read: {advice}"
-        ))),
-        (place, _) => Ok((place, descriptor.cid)),
+/// Where a disk says the numbers of its contents and of its parent's, in how many digits, and the first: for whoever
+/// changes what it holds.
+pub(super) struct Numbers {
+    pub(super) id_at: Option<Place>,
+    pub(super) id: u32,
+    pub(super) parent_id_at: Option<Place>,
+}
+
+impl Numbers {
+    /// Where the disk has to say its own, `advice` is what helps if it does not.
+    pub(super) fn of(file: &ImageFile, advice: Option<&str>) -> Result<Self, ImageError> {
+        let (Contents::Grains(Grains { descriptor, .. }) | Contents::Descriptor(descriptor)) = Contents::read(file)?;
+        match (descriptor.cid_at, advice) {
+            (None, Some(advice)) => Err(file.unusable(format!(
+                "does not say its CID once, as a number, and a VMDK that does not is only read: {advice}"
+            ))),
+            (id_at, _) => Ok(Self { id_at, id: descriptor.cid, parent_id_at: descriptor.parent_cid_at }),
+        }
     }
 }
 
@@ -213,6 +223,11 @@ fn id(cid: u32) -> Id {
 
 /// What a disk's number becomes when this difference is committed to it.
 pub(super) fn id_after_commit(identity: &Id, of_difference: u32) -> Id {
+    id(successor(number(identity), of_difference))
+}
+
+/// The number by which a difference from a disk knows it.
+pub(super) fn number(identity: &Id) -> u32 {
     let [one, two, three, four, ..] = *identity;
-    id(successor(u32::from_le_bytes([one, two, three, four]), of_difference))
+    u32::from_le_bytes([one, two, three, four])
 }

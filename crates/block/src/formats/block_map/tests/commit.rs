@@ -3,7 +3,7 @@
 use super::super::{BlockMapCreateOptions, BlockMapDisk, BlockMapFormat, BlockMapWriter, VmdkCommit};
 use crate::formats::random::Random;
 use crate::formats::recorded_file::Recorder;
-use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, OpenedFile, Operation, Request, explain};
+use crate::{AllowedDirectories, Disk, FileOptions, MemoryMap, OpenedFile, Operation, Request, VmdkInfo, explain};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -96,4 +96,79 @@ fn a_commit_is_done_again_whenever_the_power_is_cut() {
 #[test]
 fn a_commit_in_no_order_is_caught() {
     commit_with_cuts("zeroed_grain=off", false, 40).unwrap_err();
+}
+
+/// The numbers of a disk and of its parent, as it says them.
+fn numbers(path: &Path) -> [u32; 2] {
+    let info = VmdkInfo::of(&OpenedFile::open(path, true).unwrap()).unwrap();
+    [info.cid, info.parent_cid]
+}
+
+/// Takes a difference to where its commit is stopped between the two numbers.
+fn stop_between_numbers(top: &Path, base: &Path) {
+    let files = [top, base];
+    let recorder = Recorder::of(&files);
+    commit(top).unwrap();
+    let recorded = recorder.end(512);
+    let mut cutter = recorded.replay();
+    for cut in 0..=recorded.recording.event_count() {
+        // Nothing is lost that was written.
+        cutter.cut(cut, u64::MAX).unwrap().write(&files);
+        if numbers(top)[1] != numbers(base)[0] {
+            return;
+        }
+    }
+    panic!("no commit was stopped there");
+}
+
+#[test]
+fn a_difference_whose_commit_was_stopped_is_written_to() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let [top, base] = ["top.vmdk", "base.vmdk"].map(|name| directory.path().join(name));
+    let before = make(&base, &top, "zeroed_grain=off");
+    stop_between_numbers(&top, &base);
+    let (of_base, own) = (numbers(&base), numbers(&top)[0]);
+    let mut after = before.clone();
+    after[4096..8192].fill(9);
+    let files = [top.as_path(), base.as_path()];
+    let recorder = Recorder::of(&files);
+    let disk = open(&top, false).unwrap();
+    crate::write_bytes(&disk, 4096, &[9; 4096]).unwrap();
+    drop(disk);
+    let recorded = recorder.end(512);
+    assert!(numbers(&base) == of_base && numbers(&top)[1] == of_base[0] && numbers(&top)[0] != own);
+    let (mut random, mut cutter) = (Random(1), recorded.replay());
+    for cut in 0..=recorded.recording.event_count() {
+        for _ in 0..4 {
+            cutter.cut(cut, random.below(1 << 30)).unwrap().write(&files);
+            let holds_one = |path: &Path| {
+                let held = holds(path).unwrap_or_else(|error| panic!("cut behind event {cut}: {error}"));
+                let is_mixed = held.iter().zip(before.iter().zip(&after)).any(|(byte, (a, b))| byte != a && byte != b);
+                assert!(!is_mixed, "cut behind event {cut}");
+                held
+            };
+            let held = holds_one(&top);
+            commit(&top).unwrap_or_else(|error| panic!("cut behind event {cut}: {error}"));
+            assert!(holds_one(&top) == held && holds_one(&base) == held, "cut behind event {cut}");
+        }
+    }
+}
+
+/// What is committed to it changes its number, too.
+#[test]
+fn a_difference_whose_commit_was_stopped_is_committed_to() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let [top, between, base] = ["top.vmdk", "between.vmdk", "base.vmdk"].map(|name| directory.path().join(name));
+    make(&base, &between, "zeroed_grain=off");
+    let mut create = Command::new("qemu-img");
+    create.args(["create", "-q", "-f", "vmdk", "-F", "vmdk", "-b"]).arg(&between).arg(&top);
+    assert!(create.status().unwrap().success());
+    crate::write_bytes(&open(&top, false).unwrap(), 4096, &[9; 4096]).unwrap();
+    let wanted = holds(&top).unwrap();
+    stop_between_numbers(&between, &base);
+    commit(&top).unwrap();
+    assert!(holds(&top).unwrap() == wanted && holds(&between).unwrap() == wanted);
+    assert!(numbers(&between)[1] == numbers(&base)[0]);
+    commit(&between).unwrap();
+    assert!(holds(&base).unwrap() == wanted);
 }
