@@ -2,6 +2,8 @@
 
 #[path = "formats/block_map/vhd_image.rs"]
 mod vhd_image;
+#[path = "formats/block_map/vhdx_image.rs"]
+mod vhdx_image;
 
 use blockyard_block::layers::{AlignOptions, AlignedDisk, MeteredDisk, PartitionDisk, ThrottleLimits, ThrottledDisk};
 use blockyard_block::{
@@ -11,6 +13,7 @@ use blockyard_block::{
 };
 use std::sync::Arc;
 use std::time::Duration;
+use vhdx_image::{LOG_BYTES, MIB, VhdxImage, put};
 
 #[global_allocator]
 static COUNTING: CountingAllocator = CountingAllocator;
@@ -261,4 +264,28 @@ fn a_throttle_allocates_nothing_per_request_whether_it_holds_them_back_or_not() 
         let disk = ThrottledDisk::new(Arc::new(NullDisk::new(1 << 20, 512).unwrap()), &limits);
         assert_eq!(allocations_after_warm_up(&disk), 0, "{iops}");
     }
+}
+
+/// Each sector of a log that nobody closed may say that an entry as long as the log begins there.
+#[test]
+fn a_log_of_nothing_but_beginnings_is_copied_once() {
+    let allocations_of = |beginnings: usize| {
+        let mut log = vec![0; LOG_BYTES];
+        for sector in log.chunks_mut(4096).take(beginnings) {
+            put(sector, 0, b"loge");
+            put(sector, 8, &(LOG_BYTES as u32).to_le_bytes());
+            put(sector, 16, &7_u64.to_le_bytes());
+            put(sector, 32, &[4; 16]);
+        }
+        let image = VhdxImage { log_id: [3; 16], log, ..VhdxImage::new(1 << 20, MIB) };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image.vhdx");
+        std::fs::write(&path, image.bytes()).unwrap();
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        let before = allocations();
+        BlockMapDisk::open(&path, BlockMapFormat::Vhdx, &options, &AllowedDirectories::none()).unwrap();
+        allocations() - before
+    };
+    let (one, all) = (allocations_of(1), allocations_of(LOG_BYTES / 4096));
+    assert!(all < one + 16, "{all} allocations instead of {one}");
 }

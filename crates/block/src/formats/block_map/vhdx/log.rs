@@ -65,17 +65,20 @@ impl Start {
         self.has_signature && self.log_id == header.log_id
     }
 
-    /// The bytes of the entry in its log, which goes on at its beginning where it ends; `None` if there can be none.
-    pub(super) fn entry_bytes(&self, log: &[u8]) -> Option<Vec<u8>> {
+    /// How long the entry is in its log; `None` if there can be none.
+    pub(super) fn entry_length(&self, log: &[u8]) -> Option<usize> {
         let is_possible = self.length >= SECTOR
             && self.length.is_multiple_of(SECTOR)
             && self.length <= log.len()
             && self.tail.is_multiple_of(SECTOR)
             && self.tail < log.len()
             && self.sequence > 0;
-        if !is_possible {
-            return None;
-        }
+        is_possible.then_some(self.length)
+    }
+
+    /// The bytes of the entry in its log, which goes on at its beginning where it ends; `None` if there can be none.
+    pub(super) fn entry_bytes(&self, log: &[u8]) -> Option<Vec<u8>> {
+        self.entry_length(log)?;
         let mut bytes = Vec::with_capacity(self.length);
         let to_the_end = self.length.min(log.len() - self.at);
         bytes.extend(log.get(self.at..self.at + to_the_end)?);
@@ -184,11 +187,11 @@ impl Entry {
     /// The entry at a place in the log; `None` if there is none that is whole. An error if more is to be checked than
     /// there can be.
     fn parse(log: &[u8], at: usize, header: &Header, left_bytes: &mut u64) -> Result<Option<Self>, String> {
-        let start = Start::read(log, at).filter(|start| start.is_of(header));
-        let Some(bytes) = start.and_then(|start| start.entry_bytes(log)) else { return Ok(None) };
+        let Some(start) = Start::read(log, at).filter(|start| start.is_of(header)) else { return Ok(None) };
+        let Some(length) = start.entry_length(log) else { return Ok(None) };
         let problem = "is damaged: entries of its log overlap";
-        *left_bytes = left_bytes.checked_sub(bytes.len() as u64).ok_or(problem)?;
-        Ok(Self::of(bytes))
+        *left_bytes = left_bytes.checked_sub(length as u64).ok_or(problem)?;
+        Ok(start.entry_bytes(log).and_then(Self::of))
     }
 
     /// The entry that these bytes are, if it is whole.

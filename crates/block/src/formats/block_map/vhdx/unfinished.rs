@@ -59,9 +59,10 @@ fn without_start(log: &[u8], header: &Header) -> Unfinished {
         if !start.has_signature && start.log_id != header.log_id {
             continue;
         }
-        let Some(mut bytes) = start.entry_bytes(log) else { continue };
-        let Some(rest) = left_bytes.checked_sub(bytes.len()) else { continue };
+        let length = start.entry_length(log);
+        let Some(rest) = length.and_then(|length| left_bytes.checked_sub(length)) else { continue };
         left_bytes = rest;
+        let Some(mut bytes) = start.entry_bytes(log) else { continue };
         bytes[..4].copy_from_slice(b"loge");
         bytes[32..48].copy_from_slice(&header.log_id);
         if has_right_checksum(&bytes) {
