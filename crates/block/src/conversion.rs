@@ -65,7 +65,7 @@ pub enum ConversionError {
     /// A request to the target failed.
     #[error("cannot write at byte {offset_bytes}")]
     Write {
-        /// Where on the disk the piece that failed begins.
+        /// Where on the disk the piece that failed begins, or the zeros.
         offset_bytes: u64,
         /// How it failed.
         source: RequestError,
@@ -180,9 +180,11 @@ impl<'a> Conversion<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layers::FaultyDisk;
     use crate::{Engine, FileDisk, FileOptions};
     use std::fs::File;
     use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
 
     /// A queue may carry fewer requests than a conversion has pieces under way, on either side.
     #[test]
@@ -204,5 +206,20 @@ mod tests {
             files[1].read_exact_at(&mut copied, 0).unwrap();
             assert!(copied == contents);
         }
+    }
+
+    #[test]
+    fn zeros_that_cannot_be_written_are_said_where_they_are() {
+        const LENGTH: u64 = 8 << 20;
+        let disk = |file: &File| FileDisk::from_file(file.try_clone().unwrap(), &FileOptions::default()).unwrap();
+        let files = [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()];
+        files.iter().for_each(|file| file.set_len(LENGTH).unwrap());
+        files[0].write_all_at(&[1; 3 << 20], 0).unwrap();
+        let (source, target) = (disk(&files[0]), disk(&files[1]));
+        let target = FaultyDisk::new(Arc::new(target), &"zero-error:1".parse().unwrap());
+        let target = DiskTarget { disk: &target, is_zero: false, unmap: false };
+        let options = ConversionOptions { threads: 1, depth: 1, zero_run_bytes: None };
+        let error = Conversion::to_disk(&source, target, options).run(|_| true).unwrap_err();
+        assert!(matches!(error, ConversionError::Write { offset_bytes, .. } if offset_bytes == 3 << 20), "{error}");
     }
 }

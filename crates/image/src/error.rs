@@ -104,10 +104,16 @@ impl Error {
         Self::Other(error.into())
     }
 
-    /// The same, said of `doing`.
+    /// The same, said of `doing`: once, where it says so itself.
     #[must_use]
     pub fn context(self, doing: impl Into<String>) -> Self {
-        Self::While { doing: doing.into(), source: Box::new(self) }
+        let doing = doing.into();
+        match self {
+            Self::Refused(said) if said.strip_prefix(&doing).is_some_and(|rest| rest.starts_with(": ")) => {
+                Self::Refused(said)
+            }
+            source => Self::While { doing, source: Box::new(source) },
+        }
     }
 
     /// What happened, without where.
@@ -194,3 +200,20 @@ macro_rules! refuse {
     ($($sentence:tt)+) => { return Err($crate::Error::Refused(format!($($sentence)+))) };
 }
 pub(crate) use refuse;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_said_once() {
+        for (said, wanted) in [
+            ("fs.img: a request to it failed", "fs.img: a request to it failed"),
+            ("fs.img.old: a request to it failed", "fs.img: fs.img.old: a request to it failed"),
+            ("fs.img", "fs.img: fs.img"),
+            ("cannot mount", "fs.img: cannot mount"),
+        ] {
+            assert_eq!(Error::refused(said).context("fs.img").in_one_line(), wanted);
+        }
+    }
+}

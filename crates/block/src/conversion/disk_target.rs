@@ -71,11 +71,11 @@ impl PieceWriter for DiskWriter {
 /// Zeros a range of the disk, in requests that any disk takes.
 fn write_zeroes(output: &mut Output<'_>, range: Range<u64>, slot: Option<usize>) -> Outcome {
     const ZEROES_BYTES_MAX: u64 = 1 << 30;
-    let token = slot.map_or(u64::MAX, |slot| slot as u64);
     let mut at = range.start;
     while at < range.end {
         let length_bytes = (range.end - at).min(ZEROES_BYTES_MAX);
         let operation = Operation::WriteZeroes { length_bytes, may_unmap: true };
+        let token = Output::token(slot, at);
         output.push(&Request { operation, offset_bytes: at, segments: &[], token })?;
         at += length_bytes;
     }

@@ -9,6 +9,9 @@ use std::os::fd::BorrowedFd;
 /// Requests to the target: a piece in which data and zeros take turns needs many.
 const TARGET_DEPTH: usize = 128;
 
+/// In the tokens of requests that have no slot, beside where on the disk they begin.
+const WITHOUT_SLOT: u64 = 1 << 63;
+
 /// A run of data or zeros: its offset in its piece, its length, whether there are data.
 pub(super) type Run = (u64, u64, bool);
 
@@ -148,7 +151,12 @@ impl<'c> Output<'c> {
         // Zeros at the end may go on in the next piece: they count.
     }
 
-    /// Pushes a request, whose token is a slot or none; when the queue is full, waits until it is not.
+    /// The token of a request for a slot's piece, or of one without a slot that begins at `offset_bytes` of the disk.
+    pub(super) fn token(slot: Option<usize>, offset_bytes: u64) -> u64 {
+        slot.map_or(WITHOUT_SLOT | offset_bytes, |slot| slot as u64)
+    }
+
+    /// Pushes a request with such a token; when the queue is full, waits until it is not.
     pub(super) fn push(&mut self, request: &Request<'_>) -> Outcome {
         while let Err(QueueError::Full) = self.queue.push(request) {
             self.queue.submit()?;
@@ -173,7 +181,7 @@ impl<'c> Output<'c> {
         let any = !completions.is_empty();
         for completion in completions.drain(..) {
             let slot = self.slots.get_mut(completion.token as usize);
-            let offset_bytes = slot.as_ref().map_or(0, |slot| slot.piece.start);
+            let offset_bytes = slot.as_ref().map_or(completion.token & !WITHOUT_SLOT, |slot| slot.piece.start);
             completion.result.map_err(|source| ConversionError::Write { offset_bytes, source })?;
             let Some(slot) = slot else { continue };
             slot.writes -= 1;
