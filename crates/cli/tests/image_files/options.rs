@@ -66,7 +66,7 @@ fn what_is_measured_is_what_qemu_img_measures() {
     let yard = Yard::new();
     yard.sparse("disk.img", 9 * MIB, &[(0, MIB)], 3);
     let ours = ["measure", "--output=json", "-O", "qcow2"];
-    for options in ["preallocation=metadata", "preallocation=falloc", "encrypt.format=luks"] {
+    for options in ["preallocation=metadata", "preallocation=falloc", "encrypt.format=luks,encrypt.iter-time=10"] {
         for what in [&["--size", "10G"][..], &["-f", "raw", "disk.img"]] {
             let measured = image(&yard, ours.iter().chain(&["-o", options]).chain(what)).succeeded().json();
             let secret = if options.contains("luks") { ",encrypt.key-secret=s" } else { "" };

@@ -45,7 +45,8 @@ fn secrets_open_and_make_what_they_do_for_qemu_img() {
         let change = |state: &str, named: &str| {
             format!("-o {before}state={state},{before}{named} {secret} --object secret,id=s1,file=other")
         };
-        ours(&format!("amend {} {}", change("active", "new-secret=s1"), named("made"))).succeeded();
+        let added = format!("new-secret=s1,{before}iter-time=10");
+        ours(&format!("amend {} {}", change("active", &added), named("made"))).succeeded();
         ours(&format!("amend {} {}", change("inactive", "old-secret=s0"), named("made").replace("=s0", "=s1")))
             .succeeded();
         let theirs = format!("--object secret,id=s0,file=other --image-opts {}", named("made"));
