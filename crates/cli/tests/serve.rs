@@ -8,7 +8,7 @@ mod numbers;
 mod odd_clients;
 mod server;
 
-use blockyard_block::{Disk, MemoryMap, Operation, Queue, Request, RequestError};
+use blockyard_block::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Operation, Queue, Request, RequestError};
 use blockyard_session::client::{SessionDisk, SessionOptions};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};

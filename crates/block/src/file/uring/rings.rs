@@ -21,6 +21,9 @@ const ENTRIES_AHEAD: u32 = 512;
 /// Most rings that are made ahead; each takes a descriptor and 50 KiB.
 const AHEAD_MAX: usize = 256;
 
+/// Queues to a file that are opened when something is to be copied out of it.
+const READERS: usize = 1;
+
 /// What a ring may be told with io_uring_register(2): IORING_REGISTER_BUFFERS, IORING_UNREGISTER_BUFFERS,
 /// IORING_REGISTER_FILES and IORING_UNREGISTER_FILES (linux/io_uring.h).
 pub const RING_REGISTRATIONS: [u8; 4] = [0, 1, 2, 3];
@@ -36,10 +39,12 @@ thread_local! {
     static QUOTA: RefCell<Option<Arc<RingQuota>>> = const { RefCell::new(None) };
 }
 
-/// For how many queues a process makes rings ahead, each to every file that is open as a disk then.
+/// For how many queues a process makes rings ahead, each to every file that is open as a disk then; and one more to
+/// each, for the thread of an image in front of that file that reads what it copies, from when it first has to
+/// ([`DiskReader`](crate::DiskReader)).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingsAhead {
-    /// Queues that have their rings whatever others there are.
+    /// Queues that have their rings whatever others there are, besides that thread's.
     pub queues: usize,
     /// [Quotas](RingQuota) of others that there are at a time.
     pub quotas: usize,
@@ -122,6 +127,7 @@ impl FileDisk {
     pub fn make_rings_ahead(wanted: RingsAhead) {
         let files = FILES.load(Ordering::Relaxed);
         let RingsAhead { queues, quotas, quota_queues } = wanted;
+        let queues = queues.saturating_add(READERS);
         let count = quotas.saturating_mul(quota_queues).saturating_add(queues).saturating_mul(files).min(AHEAD_MAX);
         let rings: Vec<_> = (0..count).map_while(|_| restricted(ENTRIES_AHEAD).ok()).collect();
         let kept = files.saturating_mul(queues).min(rings.len());
