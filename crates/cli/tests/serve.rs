@@ -1,5 +1,7 @@
 //! `blockyard serve` as its user meets it: sockets, rights, what it shows, how it ends, what it refuses.
 
+#[path = "serve/beginnings.rs"]
+mod beginnings;
 #[path = "serve/file.rs"]
 mod file;
 #[path = "serve/numbers.rs"]

@@ -26,11 +26,12 @@ pub(crate) fn serve(
     let meter = Arc::clone(metered.meter());
     let disk: Arc<dyn Disk> = Arc::new(metered);
     let file = FuseFile::mount(disk, path, &FuseOptions::default())?;
-    preparation.notices.tell(&format!("{name}, {capacity}, is the file {}", shown(file.path())));
     preparation.confine(&[], 0)?;
-    let name = path.display().to_string();
-    let look = move || ServerView { clients: vec![ClientView::of_file(name.clone(), &meter)], left: Vec::new() };
+    let of_client = path.display().to_string();
+    let look = move || ServerView { clients: vec![ClientView::of_file(of_client.clone(), &meter)], left: Vec::new() };
+    let notices = preparation.notices;
     let stop = preparation.show(Arc::new(look))?;
+    notices.tell(&format!("{name}, {capacity}, is the file {}", shown(file.path())));
     let mut polled = [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(file.ended(), PollFlags::IN)];
     while polled.iter().all(|polled| polled.revents().is_empty()) {
         wait_ready(&mut polled, None).context("waiting for the file to be unmounted")?;

@@ -36,9 +36,10 @@ pub(crate) fn serve_disk(
     let gate = Gate::open(vec![offer])?;
     let rights = if geometry.read_only { "read-only" } else { "read and write" };
     let capacity = size::human(geometry.capacity_bytes);
-    preparation.notices.tell(&format!("{name}, {capacity}, {rights}, is served on {}", shown(path)));
     preparation.confine(&[path], 1)?;
-    serve_gate(preparation.serve(disk)?, gate, &Until { once, lifeline: None })
+    let serving = preparation.serve(disk)?;
+    serving.notices.tell(&format!("{name}, {capacity}, {rights}, is served on {}", shown(path)));
+    serve_gate(serving, gate, &Until { once, lifeline: None })
 }
 
 /// When serving is over, besides when it is told to stop.

@@ -142,8 +142,7 @@ impl Mediator {
                 for what in notices {
                     mediator.send(&ToDriver::Notice { what: reason(what) }, None)?;
                 }
-                let next = mediator.send(&ToDriver::Ready { version: VERSION }, None)?;
-                Ok((next == Next::Go).then_some(mediator))
+                Ok(Some(mediator))
             }
             Err(error) => {
                 let failed = encode(&ToDriver::Failed { reason: reason(explain(&error)) })?;
@@ -170,11 +169,14 @@ impl Mediator {
         Ok(Opened { disk, generation, gate: Gate::open(found.offers)?, notices })
     }
 
-    /// Grants until the driver is gone. The sockets are removed then.
+    /// Says that the sockets are there, and grants until the driver is gone. The sockets are removed then.
     ///
     /// # Errors
     /// When the driver sends nonsense or the system fails.
     pub fn run(mut self) -> Result<(), MediatorError> {
+        if self.send(&ToDriver::Ready { version: VERSION }, None)? == Next::DriverIsGone {
+            return Ok(());
+        }
         loop {
             let ready = self.wait()?;
             if ready.control && self.listen()? == Next::DriverIsGone {
