@@ -86,7 +86,9 @@ impl RequestError {
     pub fn with_remedy(self) -> String {
         let is_full = |errno: i32| [Errno::NOSPC, Errno::DQUOT].map(Errno::raw_os_error).contains(&errno);
         match self {
-            Self::Os(errno) if is_full(errno) => format!("{self} (where the image lies: free some there)"),
+            Self::Os(errno) if is_full(errno) => {
+                format!("{self} (free some where the image lies, or where a snapshot of it does: in TMPDIR)")
+            }
             _ => self.to_string(),
         }
     }

@@ -28,8 +28,13 @@ pub fn keep_closed() {
 
 /// Whoever was to have the output did not take it.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write the output: {0}")]
+#[error("cannot write the output: {}", because(.0))]
 pub struct OutputError(pub io::Error);
+
+fn because(error: &io::Error) -> String {
+    // As `keep_closed` has it.
+    if error.kind() == io::ErrorKind::NotConnected { "stdout is closed".to_owned() } else { error.to_string() }
+}
 
 impl OutputError {
     /// Whether a reader has gone, which needs no word: it had enough.

@@ -197,3 +197,38 @@ fn of_long_names_in_a_hole_the_beginning_is_read() {
     }
     image(&yard, ["snapshot", "-l", "long.qcow2"]).failed(1, &["long.qcow2", "a snapshot says too much of itself"]);
 }
+
+/// Whichever step fails: what is said to have happened has, and what was not done is not there.
+#[test]
+fn a_snapshot_that_cannot_be_finished_is_told_as_one() {
+    let yard = Yard::new();
+    yard.random("data.img", MIB, 1);
+    let mut begun = 0;
+    for (option, is_there) in [("-c", true), ("-d", false)] {
+        for failing in 1..16 {
+            image(&yard, ["convert", "-q", "data.img", "vm.qcow2"]).succeeded();
+            if !is_there {
+                image(&yard, ["snapshot", "-q", "-c", "one", "vm.qcow2"]).succeeded();
+            }
+            let mut strace = Command::new("strace");
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"]);
+            strace.arg(format!("inject=fdatasync:error=EIO:when={failing}"));
+            strace.args([env!("CARGO_BIN_EXE_blockyard"), "image", "snapshot", option, "one", "vm.qcow2"]);
+            let output = strace.current_dir(yard.path("")).output();
+            let output = output.unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
+            let said = String::from_utf8(output.stderr).unwrap();
+            let listed = image(&yard, ["snapshot", "--json", "vm.qcow2"]).succeeded().json();
+            let is_done = listed.as_array().unwrap().is_empty() != is_there;
+            match output.status.code() {
+                Some(0) => assert!(is_done && said.is_empty(), "{option}, call {failing}: {said}"),
+                _ if is_done => {
+                    assert!(said.contains("but what is to be done then failed (Input/output error"), "{said}");
+                    assert!(said.contains("blockyard image check -r all"), "{said}");
+                    begun += 1;
+                }
+                _ => assert!(said.contains("snapshot of vm.qcow2: Input/output error"), "{said}"),
+            }
+        }
+    }
+    assert!(begun > 1);
+}

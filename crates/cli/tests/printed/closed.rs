@@ -38,6 +38,7 @@ fn a_command_whose_result_cannot_be_printed_fails() {
             assert_eq!(outcome.code, Some(if words.contains("compare") { 2 } else { 1 }), "{words}: {outcome:?}");
             assert!(outcome.stderr.contains("cannot write the output"), "{words}: {outcome:?}");
         }
+        assert!(closed(&yard, words).stderr.contains(": stdout is closed"), "{words}");
     }
     for words in ["image create -q new.img 1M", "image convert -q disk.img new.img"] {
         for outcome in [closed(&yard, words), full(&yard, words)] {

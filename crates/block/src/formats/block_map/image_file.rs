@@ -5,7 +5,7 @@ use super::layer::SLICE_WORDS;
 use super::logged::Logged;
 use super::unusable;
 use crate::formats::WritableFile;
-use crate::{FileDisk, FileOptions, ImageError};
+use crate::{FileDisk, FileOptions, ImageError, RequestError};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -138,7 +138,10 @@ impl ImageFile {
         if self.start_bytes > 0 && !lies_within(offset, bytes.len() as u64, self.length_bytes) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.file.read_exact_at(bytes, self.start_bytes.saturating_add(offset))
+        self.file.read_exact_at(bytes, self.start_bytes.saturating_add(offset)).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), RequestError::Truncated),
+            _ => error,
+        })
     }
 
     /// Fills `words` with numbers of 64 bits, the lowest byte first.

@@ -65,7 +65,7 @@ impl Qcow2Disk {
         let date = (u32::try_from(now.as_secs()).unwrap_or(u32::MAX), now.subsec_nanos());
         let new = NewSnapshot { id: &id, name, date, size_bytes: change.header.size_bytes };
         let made = change.metadata.make_snapshot(&change.header, &new);
-        change.finish(made, "make a snapshot of")
+        change.finish(made, "make a snapshot of", "has the snapshot")
     }
 
     /// Makes the disk what it was when a snapshot was made: the one with the id `which`, or that name.
@@ -82,7 +82,7 @@ impl Qcow2Disk {
             );
         }
         let applied = change.metadata.apply_snapshot(&found);
-        change.finish(applied, "apply a snapshot of")
+        change.finish(applied, "apply a snapshot of", "shows what the snapshot does")
     }
 
     /// Removes a snapshot from an image: the first of that name. An id is no name, as another's name may be one.
@@ -93,7 +93,7 @@ impl Qcow2Disk {
         let mut change = Change::new(image, allowed)?;
         let found = change.found(with_name(&change.found, name), name)?;
         let removed = change.metadata.remove_snapshot(&change.header, &found);
-        change.finish(removed, "remove a snapshot of")
+        change.finish(removed, "remove a snapshot of", "has the snapshot no more")
     }
 }
 
@@ -117,10 +117,18 @@ impl<'a> Change<'a> {
         ImageError::Unusable { path: self.image.path().to_owned(), problem: problem.to_owned() }
     }
 
-    fn finish(mut self, done: io::Result<()>, action: &'static str) -> Result<(), ImageError> {
+    /// Tells what became of it: `is_so` says what is so since the one sector was written by which it comes into force.
+    fn finish(mut self, done: io::Result<()>, action: &'static str, is_so: &str) -> Result<(), ImageError> {
         // What was reserved is given back whatever became of it.
         let closed = self.metadata.close().and_then(|()| self.metadata.sync());
-        done.and(closed).map_err(failed(self.image, action))
+        let Err(error) = done.and(closed) else { return Ok(()) };
+        let now = own_file::parse_header(self.image.file(), self.image.path(), Header::parse_to_read);
+        let is_in_force = now.is_ok_and(|now| now.snapshots != self.header.snapshots || now.l1 != self.header.l1);
+        match is_in_force {
+            true => Err(self
+                .refused(&format!("{is_so}, but what is to be done then failed ({error}): {}", Remedy::RepairImage))),
+            false => Err(failed(self.image, action)(error)),
+        }
     }
 }
 
