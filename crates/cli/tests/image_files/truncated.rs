@@ -227,6 +227,31 @@ fn a_data_file_that_was_cut_off_is_found_and_made_whole_for_who_asks_for_it() {
     }
 }
 
+/// What a file is made longer by is no cluster of zeros where it is encrypted.
+#[test]
+fn an_encrypted_data_file_that_was_cut_off_shows_zeros_for_who_asks_for_it() {
+    let yard = Yard::new();
+    super::encryption::key(&yard, "key", 0o600);
+    yard.random("disk.img", 2 * MIB, 7);
+    let made = "convert -q -O qcow2 -o data_file=data.bin,encrypt.format=luks,encrypt.iter-time=10 --key-file key";
+    image(&yard, made.split(' ').chain(["disk.img", "top.qcow2"])).succeeded();
+    cut(&yard, "data.bin", 3 * CLUSTER + 5000);
+    let with_key = |words: &[&str], to: &str| {
+        let words = ["convert", "-q", "--allow-dir", "."].iter().chain(words);
+        image(&yard, words.chain(&["top.qcow2,key-file=key", to])).succeeded();
+        fs::read(yard.path(to)).unwrap()
+    };
+    let before = with_key(&["--salvage"], "before.img");
+    let disk = fs::read(yard.path("disk.img")).unwrap();
+    let whole = (2 * MIB - 4 * CLUSTER) as usize;
+    assert!(before[..whole] == disk[..whole] && before[whole + CLUSTER as usize..].iter().all(|&byte| byte == 0));
+    let saved = image(&yard, ["check", "-r", "all", "--salvage", "--json", "--allow-dir", ".", "top.qcow2"]);
+    let saved = saved.succeeded();
+    assert_eq!(saved.json()["zeroed-bytes"], 3 * CLUSTER, "{saved:?}");
+    image(&yard, ["check", "--allow-dir", ".", "top.qcow2"]).succeeded();
+    assert!(with_key(&[], "after.img") == before);
+}
+
 #[test]
 fn a_table_of_snapshots_that_makes_no_sense_is_unsafe() {
     let yard = Yard::new();
