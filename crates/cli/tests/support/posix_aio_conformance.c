@@ -962,7 +962,8 @@ static void told_of_what_fails(int file)
 
 static void told_by_threads(int file)
 {
-	pthread_attr_t attributes;
+	/* Not on the stack: pthread_create may look at them still when the thread that it has made has been called. */
+	static pthread_attr_t attributes;
 	DEMAND(pthread_attr_init(&attributes) == 0);
 	DEMAND(pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) == 0);
 	DEMAND(pthread_attr_setstacksize(&attributes, 1 << 20) == 0);
@@ -976,7 +977,6 @@ static void told_by_threads(int file)
 	DEMAND(sum == COUNT * (COUNT - 1) / 2 && in_same_thread == 0 && unfinished == 0);
 	for (int i = 0; i < COUNT; i++)
 		DEMAND(aio_error(&blocks[i]) == 0 && aio_return(&blocks[i]) == BYTES);
-	pthread_attr_destroy(&attributes);
 }
 
 /* aio_suspend */
