@@ -15,7 +15,7 @@ use crate::formats::chain_files::{ChainFiles, ChainFormat};
 use crate::formats::vmdk::FILES_MAX;
 use crate::formats::vmdk::descriptor::{self, ExtentLine};
 use crate::formats::{AllowedDirectories, FileFormat, ImageError, Qcow2Disk, WritableFile, demand};
-use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, printable, shown};
+use crate::{Disk, FileDisk, FileOptions, Geometry, SEGMENTS_MAX, shell_word, shown};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -135,8 +135,8 @@ impl Backing {
                      its name and its contents: if it is raw, `qemu-img rebase -u -f qed -b {} -F raw {}` says so, else \
                      give it a name that ends in .qcow2 or .qed",
                     self.name,
-                    printable(&self.name),
-                    shown(path)
+                    shell_word(&self.name),
+                    shell_word(&path.to_string_lossy())
                 );
                 Err(unusable(path, problem))
             }

@@ -66,6 +66,15 @@ fn what_a_base_is_is_not_guessed() {
     fs::write(&image, &bytes).unwrap();
     let said = try_open(&image, QED, &read_only()).unwrap_err();
     assert!(said.contains(r#"the backing file "base.img", but does not say that it is raw"#), "{said}");
+    // What is advised can be pasted, whatever somebody has called it.
+    let at = bytes.windows(8).position(|name| name == b"base.img").unwrap();
+    bytes[at..at + 8].copy_from_slice(b"$(id)img");
+    fs::rename(path.join("base.img"), path.join("$(id)img")).unwrap();
+    fs::write(&image, &bytes).unwrap();
+    let said = try_open(&image, QED, &read_only()).unwrap_err();
+    assert!(said.contains("rebase -u -f qed -b '$(id)img' -F raw"), "{said}");
+    bytes[at..at + 8].copy_from_slice(b"base.img");
+    fs::write(&image, &bytes).unwrap();
     fs::write(path.join("base.img"), b"QFI\xfb\0\0\0\x03").unwrap();
     try_open(&image, QED, &read_only()).unwrap_err();
     overlay(&path, "base.qed", "qed", &pattern(1 << 20, 5));
