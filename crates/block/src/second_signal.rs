@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Signals of which the second ends the process, as each would by itself, whatever the first is waiting for. Those that
 /// come together with the first are one with it: timeout(1) sends each signal twice, and a key may bounce.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SecondSignal {
     /// When the first came, in nanoseconds of the monotonic clock; 0: none has.
     first: Arc<AtomicU64>,
@@ -53,6 +53,11 @@ impl SecondSignal {
     /// What is readable from the first one until that is forgotten.
     pub fn event(&self) -> Option<Arc<EventFd>> {
         self.event.clone()
+    }
+
+    /// Whether one came, and was not forgotten.
+    pub fn has_come(&self) -> bool {
+        self.first.load(Ordering::Relaxed) != 0
     }
 
     /// The next is a first one.

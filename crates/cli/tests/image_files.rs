@@ -60,6 +60,8 @@ mod secrets;
 mod server;
 #[path = "image_files/sizes.rs"]
 mod sizes;
+#[path = "image_files/slow_disks.rs"]
+mod slow_disks;
 #[path = "image_files/snapshots.rs"]
 mod snapshots;
 #[path = "image_files/sources.rs"]

@@ -3,6 +3,7 @@
 
 use crate::verdict::Verdict;
 use anyhow::{Context, Result};
+use blockyard_block::layers::hold_nothing_back_after;
 use blockyard_block::{EventFd, SecondSignal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -67,6 +68,7 @@ impl EndSignals {
             flag::register_usize(signal, Arc::clone(&LAST), signal as usize).context("catching signals")?;
         }
         SECOND.ends(&heeded, SECOND_AFTER).context("catching signals")?;
+        hold_nothing_back_after(&SECOND);
         Ok(Self { forgives: Arc::default() })
     }
 

@@ -6,6 +6,7 @@ mod schedule;
 mod tests;
 
 use super::clock::{Clock, MonotonicClock};
+use super::hurry::{nothing_is_held_back, until_next_look};
 use super::layer;
 use super::slots::Slots;
 use super::timed_event::{Due, TimedEvent};
@@ -289,8 +290,9 @@ impl layer::QueueLayer for FaultyQueue {
         loop {
             let came = self.take_reaped();
             let now_ns = self.clock.now_ns();
+            let is_all_due = nothing_is_held_back();
             self.delayed.retain(|delayed| {
-                let is_due = delayed.due_ns <= now_ns;
+                let is_due = delayed.due_ns <= now_ns || is_all_due;
                 if is_due {
                     completions.push(delayed.completion);
                 }
@@ -314,7 +316,7 @@ impl layer::QueueLayer for FaultyQueue {
         match due_ns.checked_sub(self.clock.now_ns()) {
             None | Some(0) => Ok(()),
             Some(left_ns) => {
-                let left = Duration::from_nanos(left_ns);
+                let left = until_next_look(Duration::from_nanos(left_ns));
                 self.queue.wait(events, Some(timeout.map_or(left, |timeout| timeout.min(left))))
             }
         }

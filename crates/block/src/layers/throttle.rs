@@ -5,6 +5,7 @@ mod bucket;
 mod tests;
 
 use super::clock::{Clock, MonotonicClock};
+use super::hurry::{nothing_is_held_back, until_next_look};
 use super::layer;
 use super::timed_event::{Due, TimedEvent};
 use crate::{Completion, Disk, Geometry, MemoryMap, Operation, Queue, QueueError, Request, Segment};
@@ -184,9 +185,10 @@ impl ThrottledQueue {
     /// Pushes what may go by now to the disk; whether that was anything.
     fn release(&mut self, now_ns: u64) -> bool {
         let before = self.held.len();
+        let is_all_due = nothing_is_held_back();
         while let Some(held) = self.held.front() {
             let went_at_ns = held.goes_at_ns;
-            if went_at_ns > now_ns || self.queue.push(&held.request()).is_err() {
+            if (went_at_ns > now_ns && !is_all_due) || self.queue.push(&held.request()).is_err() {
                 break;
             }
             self.spare.extend(self.held.pop_front());
@@ -245,7 +247,7 @@ impl layer::QueueLayer for ThrottledQueue {
         let mut goes_at_ns = now_ns;
         if self.held.is_empty() {
             goes_at_ns = self.limits.reserve(bytes, now_ns);
-            if goes_at_ns <= now_ns && self.queue.push(request).is_ok() {
+            if (goes_at_ns <= now_ns || nothing_is_held_back()) && self.queue.push(request).is_ok() {
                 return Ok(());
             }
         }
@@ -286,7 +288,7 @@ impl layer::QueueLayer for ThrottledQueue {
         }
         // What is held back ends the wait even where something below is not submitted and would not.
         let left_ns = self.held.front().and_then(|held| held.goes_at_ns.checked_sub(now_ns)).filter(|&left| left > 0);
-        let left = left_ns.map(Duration::from_nanos);
+        let left = left_ns.map(|left_ns| until_next_look(Duration::from_nanos(left_ns)));
         self.queue.wait(events, timeout.into_iter().chain(left).min())
     }
 }

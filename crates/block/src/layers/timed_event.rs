@@ -1,11 +1,13 @@
 //! A completion event that the clock can raise too.
 
+use super::hurry::until_next_look;
 use crate::wait::one_event;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// When [`TimedEvent`] becomes readable by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +23,8 @@ pub(super) enum Due {
 pub(super) struct TimedEvent {
     epoll: OwnedFd,
     timer: OwnedFd,
-    due: Due,
+    /// What it was set to; `None`: it becomes readable before, to be set anew.
+    due: Option<Due>,
 }
 
 impl TimedEvent {
@@ -29,12 +32,12 @@ impl TimedEvent {
     pub(super) fn new(inner: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let epoll = one_event(inner.into_iter().chain([timer.as_fd()]))?;
-        Ok(Self { epoll, timer, due: Due::Never })
+        Ok(Self { epoll, timer, due: Some(Due::Never) })
     }
 
     /// Sets the timer; a system call only where that changes something.
     pub(super) fn set(&mut self, due: Due, now_ns: u64) {
-        if due == self.due {
+        if Some(due) == self.due {
             return;
         }
         let after_ns = match due {
@@ -43,13 +46,16 @@ impl TimedEvent {
             Due::Now => 1,
             Due::At(due_ns) => due_ns.saturating_sub(now_ns).clamp(1, i64::MAX as u64),
         };
+        let looks_after_ns = until_next_look(Duration::from_nanos(after_ns)).as_nanos() as u64;
+        let is_set = (looks_after_ns == after_ns).then_some(due);
+        let after_ns = looks_after_ns;
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let it_value =
             Timespec { tv_sec: (after_ns / 1_000_000_000) as i64, tv_nsec: (after_ns % 1_000_000_000) as i64 };
         let time = Itimerspec { it_interval: zero, it_value };
         // It fails for wrong arguments only, and these are right.
         if timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &time).is_ok() {
-            self.due = due;
+            self.due = is_set;
         }
     }
 }

@@ -13,6 +13,9 @@ use std::ops::Range;
 /// Zeros are written as data in pieces of this size.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
+/// What is copied around a write of so few bytes is read at once, with what the write replaces: if that can be read.
+const READ_OVER_MAX: u64 = 16 << 10;
+
 /// Most ranges of clusters that wait to be freed. What is discarded beyond that keeps its place until it is written or
 /// discarded again.
 const GONE_MAX: usize = 4096;
@@ -153,12 +156,29 @@ impl<'a> Changes<'a> {
         let all = copied.iter().fold(range.clone(), |all, copied| all.start.min(copied.start)..all.end.max(copied.end));
         let within = |range: &Range<u64>| (range.start - all.start) as usize..(range.end - all.start) as usize;
         let mut assembled = std::mem::take(&mut self.assembled);
-        assembled.clear();
-        assembled.resize((all.end - all.start) as usize, 0);
-        let read = copied.iter().try_for_each(|range| self.read_old(write, range, &mut assembled[within(range)]));
+        let length = (all.end - all.start) as usize;
+        assembled.resize(assembled.len().max(length), 0);
+        let buffer = &mut assembled[..length];
+        let known_bytes = copied.iter().fold(range.end - range.start, |sum, copied| sum + copied.end - copied.start);
+        if known_bytes < length as u64 {
+            // What lies between is fresh, and stays zeros.
+            buffer.fill(0);
+        }
+        let read = match copied[..] {
+            [Range { start, end: middle }, Range { start: next, end }]
+                if middle == range.start
+                    && next == range.end
+                    && next - middle <= READ_OVER_MAX
+                    && start >> self.layout.part_bits() == (end - 1) >> self.layout.part_bits()
+                    && self.read_old(write, &(start..end), &mut buffer[within(&(start..end))]).is_ok() =>
+            {
+                Ok(())
+            }
+            _ => copied.iter().try_for_each(|range| self.read_old(write, range, &mut buffer[within(range)])),
+        };
         let written = read.and_then(|()| {
-            assembled[within(range)].copy_from_slice(bytes);
-            self.metadata.data().write_data(&assembled, write.place_bytes + all.start)
+            buffer[within(range)].copy_from_slice(bytes);
+            self.metadata.data().write_data(buffer, write.place_bytes + all.start)
         });
         self.assembled = assembled;
         written.map(|()| true)
