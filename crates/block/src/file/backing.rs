@@ -90,13 +90,13 @@ impl Backing {
         };
         let geometry = geometry(&file, &metadata, length_bytes, direct.as_ref(), options);
         Ok(Self {
+            stability: Arc::new(Stability::of(&file)),
             file,
             direct,
             geometry,
             length_bytes: AtomicU64::new(length_bytes),
             is_block_device,
             cache_unsafe: options.cache_unsafe,
-            stability: Arc::default(),
             discard: Support::default(),
             punch_hole: Support::default(),
             zero_range: Support::default(),

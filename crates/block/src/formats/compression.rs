@@ -140,6 +140,7 @@ impl Read for Explained {
                 _ if NO_MEMORY.iter().any(|words| said.contains(words)) => {
                     "there is too little memory here to decompress it (ulimit -v)".to_owned()
                 }
+                _ if error.raw_os_error().is_some() => format!("it cannot be read: {said}"),
                 _ => format!("it is damaged, or something follows that is not {}: {said}", self.compression.word()),
             };
             io::Error::new(ErrorKind::InvalidData, format!("after {done_bytes} bytes of its contents, {problem}"))

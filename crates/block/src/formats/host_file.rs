@@ -23,7 +23,7 @@ pub(super) struct HostFile {
 
 impl HostFile {
     pub(super) fn new(file: File) -> Self {
-        Self { file, stability: Arc::default() }
+        Self { stability: Arc::new(Stability::of(&file)), file }
     }
 
     /// A file that queues reach as `disk`, and that disk.

@@ -3,7 +3,7 @@
 use crate::rig::{Random, Rig, WRITE, check_clean, open_allowed, qemu_img, qemu_io, run, text};
 use blockyard_block::{
     AllowedDirectories, Disk, FileOptions, ImageError, OpenedFile, Operation, Preallocation, Qcow2BitmapAction,
-    Qcow2Disk, Qcow2Info,
+    Qcow2Disk, Qcow2Info, explain,
 };
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -302,6 +302,16 @@ fn what_cannot_be_done_to_a_bitmap_is_said_and_nothing_of_it_is_done() {
     qemu_img(&["snapshot", "-c", "one", text(&image)]);
     let said = Qcow2Disk::apply_snapshot(&to_change(&image), "one", &AllowedDirectories::none()).unwrap_err();
     assert!(said.to_string().contains("has bitmaps"), "{said}");
+    // A header of one sector, full with a name.
+    let (directory, name) = ("d".repeat(100), "n".repeat(249));
+    let (full, backing) = (image.with_file_name("full"), format!("{directory}/{name}"));
+    std::fs::create_dir(image.with_file_name(&directory)).unwrap();
+    std::fs::write(image.with_file_name(&directory).join(&name), [1; 512]).unwrap();
+    let create = ["create", "-q", "-f", "qcow2", "-o", "cluster_size=512", "-F", "raw", "-b", &backing];
+    qemu_img(&[&create[..], &[text(&full), "1M"]].concat());
+    let said = explain(&change(&full, "one", &[add(512)]).unwrap_err());
+    assert!(said.contains("its first cluster has no room for that"), "{said}");
+    check_clean(text(&full));
     let old = Twin::new("compat=0.10", 1);
     assert!(change(&old.image(), "one", &[add(512)]).unwrap_err().to_string().contains("is of version 2"));
 }

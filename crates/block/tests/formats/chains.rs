@@ -64,6 +64,23 @@ fn over(path: &Path, word: &str, options: &str) -> PathBuf {
     top
 }
 
+/// Else what somebody else changes of it meanwhile would be read by the header that it had before.
+#[test]
+fn what_is_behind_an_image_is_locked_before_it_is_read() {
+    let (_directory, path) = directory();
+    let top = over(&path, "qcow2", "");
+    let base = path.join("base");
+    let others = OpenedFile::open(&base, false).unwrap();
+    others.lock(&FileOptions::default()).unwrap();
+    // Whoever reads it now finds no image.
+    fs::write(&base, [0; 512]).unwrap();
+    let said = refusal(&top, &allowed(&path));
+    assert!(said.contains("in use"), "{said}");
+    drop(others);
+    let said = refusal(&top, &allowed(&path));
+    assert!(said.contains("not a qcow2"), "{said}");
+}
+
 #[test]
 fn whatever_format_is_behind_an_image_shows() {
     for (word, options) in FORMATS {

@@ -207,6 +207,31 @@ fn what_snapshots_use_is_not_written_to() {
     }
 }
 
+/// Else a write to the disk would free, and empty, what the snapshot goes on showing.
+#[test]
+fn what_a_snapshot_uses_beside_the_disk_has_a_refcount_of_two() {
+    let (_directory, path) = directory();
+    let image = path("image.qcow2");
+    WithSnapshot::at(&image);
+    qemu_img(&["snapshot", "-c", "t", text(&image)]);
+    let good = fs::read(&image).unwrap();
+    let place = |at: usize| (be64(&good, at) & 0x00ff_ffff_ffff_fe00) as usize;
+    let (l2, refblock) = (place(place(40)), place(place(48)));
+    for (what, place) in [("table", l2), ("data", place(l2)), ("last", place(l2 + 8 * 15))] {
+        for count in [0, 1] {
+            let mut bad = good.clone();
+            let at = refblock + place / 4096 * 2;
+            assert_eq!(bad[at..at + 2], [0, 2], "{what}");
+            bad[at + 1] = count;
+            fs::write(&image, &bad).unwrap();
+            let error = refusal(&image, &FileOptions::default());
+            assert!(error.contains("too low a refcount"), "{what}: {error}");
+        }
+    }
+    fs::write(&image, &good).unwrap();
+    open(&image);
+}
+
 #[test]
 fn what_snapshots_use_is_not_given_to_others_where_a_crash_left_it_free() {
     let (_directory, path) = directory();

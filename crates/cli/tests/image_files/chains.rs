@@ -293,6 +293,28 @@ fn an_image_that_is_behind_the_new_one_is_not_replaced() {
     assert!(before == names.map(|name| std::fs::read(yard.path(name)).unwrap()));
 }
 
+/// Else what its writer changes meanwhile would be neither what the image showed nor what is behind it.
+#[test]
+fn what_somebody_writes_to_is_behind_no_image_that_is_changed() {
+    let yard = Yard::new();
+    yard.sparse("base.img", MIB, &[(0, 4096)], 7);
+    let run = |line: &str| image(&yard, line.split(' '));
+    run("convert -q -O qcow2 base.img base.qcow2").succeeded();
+    run("create -q -b base.qcow2 -F qcow2 middle.qcow2 --allow-dir .").succeeded();
+    run("create -q -b middle.qcow2 -F qcow2 top.qcow2 --allow-dir .").succeeded();
+    let lines = ["rebase -b base.img -F raw top.qcow2", "rebase -b  top.qcow2", "commit -b base.qcow2 top.qcow2"];
+    for name in ["middle.qcow2", "base.qcow2"] {
+        let writer = blockyard_block::OpenedFile::open(&yard.path(name), false).unwrap();
+        writer.lock(&blockyard_block::FileOptions::default()).unwrap();
+        for line in lines {
+            run(&format!("{line} --allow-dir .")).failed(1, &[&format!("{name} is in use")]);
+        }
+    }
+    for line in ["commit top.qcow2", "commit -b base.qcow2 top.qcow2", "rebase -b  top.qcow2"] {
+        run(&format!("{line} --allow-dir .")).succeeded();
+    }
+}
+
 /// What is behind an encrypted image takes no key, either.
 #[test]
 fn an_image_that_is_behind_an_encrypted_one_is_not_replaced() {

@@ -37,7 +37,6 @@ pub fn decompress(compression: Compression, parent: u32) -> io::Result<()> {
     let (mut decoder, mut bytes) = (compression.decoder(input)?, vec![0; OUTPUT_BYTES]);
     loop {
         let count = match decoder.read(&mut bytes) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             read => read?,
         };
@@ -71,7 +70,19 @@ struct Input {
 }
 
 impl Read for Input {
+    /// No decoder hears of a signal: what is lost of one that stops in the middle differs from one to the next.
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.read_once(bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+}
+
+impl Input {
+    fn read_once(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut output = [PollFd::new(&self.output, PollFlags::empty())];
         if poll(&mut output, Some(&Timespec::default()))? > 0 {
             return Err(ErrorKind::BrokenPipe.into());

@@ -144,6 +144,12 @@ impl Backing {
     }
 }
 
+/// The error where what was found is not what the image at `path` is a difference from.
+fn is_another(path: &Path, found: &Path) -> ImageError {
+    let what = shown(found);
+    unusable(path, format!("is a difference from another image than {what}, or from what that was: its id differs"))
+}
+
 impl Parent {
     /// Whether an image that is known so is the one.
     fn is(&self, identity: &Id) -> bool {
@@ -177,13 +183,7 @@ impl Parent {
         }
         let called: String = self.names.shown().unwrap_or("nothing").chars().take(200).collect();
         Err(match (another, refused) {
-            (Some(another), _) => unusable(
-                path,
-                format!(
-                    "is a difference from another image than {}, or from what that was: its id differs",
-                    shown(&another)
-                ),
-            ),
+            (Some(another), _) => is_another(path, &another),
             (None, Some(error)) => error,
             (None, None) => unusable(
                 path,
@@ -327,22 +327,28 @@ impl<'a> Chain<'a> {
     /// Opens the image in `file`, and those behind it.
     fn open_layers(&mut self, file: File, path: PathBuf, format: BlockMapFormat) -> Result<(), ImageError> {
         let mut next = (file, path);
-        let mut of_top = None;
+        let mut difference: Option<(Behind, PathBuf)> = None;
         loop {
             let (file, path) = next;
             self.files.add_image(&file, &path)?;
             let (identity, behind) = self.add_level(file, &path, format)?;
-            if let (Some(Behind::Parent(parent)), Some(content_id)) = (of_top.take(), &mut self.content_id)
-                && parent.is_before_commit(&identity)
-            {
-                content_id.undoes_commit(vmdk::number(&identity))?;
+            if let Some((Behind::Parent(parent), of)) = &difference {
+                // It was found by what it said before it was locked.
+                if !parent.is(&identity) {
+                    return Err(is_another(of, &path));
+                }
+                if let (2, Some(content_id), true) =
+                    (self.levels.len(), &mut self.content_id, parent.is_before_commit(&identity))
+                {
+                    content_id.undoes_commit(vmdk::number(&identity))?;
+                }
             }
             match behind.open(&path, format, self.allowed)? {
                 None => return Ok(()),
                 Some((file, path, ChainFormat::BlockMap(_))) => next = (file, path),
                 Some((file, path, other)) => return self.add_base(file, path, other),
             }
-            of_top = Some(behind).filter(|_| self.levels.len() == 1);
+            difference = Some((behind, path));
         }
     }
 

@@ -114,7 +114,7 @@ impl Bitmap {
         let Table { offset_bytes, length_bytes } = self.table;
         let is_possible = offset_bytes.is_multiple_of(cluster_bytes) && length_bytes <= TABLE_MAX_BYTES;
         match table_entries(size_bytes, self.granularity_bits, cluster_bytes) {
-            Some(entries) if entries * 8 <= length_bytes && is_possible => Ok(()),
+            Some(entries) if entries * 8 == length_bytes && is_possible => Ok(()),
             _ => Err("is not of a disk of this size"),
         }
     }

@@ -274,9 +274,10 @@ impl<'a> Chain<'a> {
     fn open_qcow2(&mut self, file: File, path: &Path, read_only: bool, base: Base) -> Result<Top, ImageError> {
         self.files.add_image(&file, path)?;
         self.paths.push(path.to_owned());
+        // Before anything is read of it: whoever has it now may go on changing it.
+        FileDisk::lock(&file, path, &FileOptions { read_only, ..self.options })?;
         let mut header = parse_header(&file, path, Header::parse_to_read)?;
         if !read_only && (header.is_dirty() || header.is_corrupt()) {
-            FileDisk::lock(&file, path, &FileOptions { read_only, ..self.options })?;
             header = header_to_change(&file, path)?;
         }
         if header.is_corrupt() {
@@ -336,7 +337,7 @@ impl<'a> Chain<'a> {
         Ok(cipher)
     }
 
-    /// Adds an image's own file, whose metadata are read and written here and its data by queues.
+    /// Adds an image's own file, which is locked, whose metadata are read and written here and its data by queues.
     fn add_image_file(
         &mut self,
         file: File,
@@ -345,7 +346,6 @@ impl<'a> Chain<'a> {
         cipher: DataCipher,
     ) -> Result<(usize, Arc<WritableFile>), ImageError> {
         let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
-        FileDisk::lock(&file, path, &options)?;
         let is_growing = file.metadata().map_err(failed)?.file_type().is_file() && !options.read_only;
         let metadata_file = file.try_clone().map_err(failed)?;
         let disk = FileDisk::growing(file, &options)?;
@@ -375,7 +375,9 @@ impl<'a> Chain<'a> {
             }
         };
         self.files.add_part(&file, &path)?;
-        self.add_image_file(file, &path, FileOptions { read_only, ..self.options }, cipher)
+        let options = FileOptions { read_only, ..self.options };
+        FileDisk::lock(&file, &path, &options)?;
+        self.add_image_file(file, &path, options, cipher)
     }
 
     fn open_backing(&mut self, path: &Path, header: &Header) -> Result<(), ImageError> {

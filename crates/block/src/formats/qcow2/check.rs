@@ -134,6 +134,9 @@ struct Scan<'a> {
     window_clusters: u64,
     /// Of the window.
     uses: UseMap,
+    /// The same of its metadata alone, and, as [`Use::Many`], what a snapshot uses beside the disk or another one;
+    /// nothing of an image without snapshots.
+    shared: UseMap,
     /// By cluster of the window, if any of it is compressed: how many compressed clusters are in it, in part at least,
     /// up to 255; and how many where they are that many.
     sharers: Vec<u8>,
@@ -159,6 +162,7 @@ impl<'a> Scan<'a> {
             windows,
             window_clusters: if header.snapshots > 0 { windows.of_snapshots } else { windows.clusters },
             uses: UseMap::new(0..0),
+            shared: UseMap::new(0..0),
             sharers: Vec::new(),
             many_sharers: HashMap::new(),
             refblocks: Vec::new(),
@@ -185,9 +189,11 @@ impl<'a> Scan<'a> {
             self.begin(window);
             self.claim_metadata()?;
             let l1_tables = self.claim_snapshot_table()?;
-            let metadata = (!l1_tables.is_empty()).then(|| self.uses.clone());
+            if !l1_tables.is_empty() {
+                self.shared = self.uses.clone();
+            }
             self.claim_data(true)?;
-            metadata.map_or(Ok(()), |metadata| self.share_with_snapshots(&l1_tables, &metadata))?;
+            self.share_with_snapshots(&l1_tables)?;
             self.check_refcounts()?;
         }
         Ok(())
@@ -195,7 +201,7 @@ impl<'a> Scan<'a> {
 
     fn begin(&mut self, window: Range<u64>) {
         // Not both at once.
-        (self.uses, self.sharers) = (UseMap::new(0..0), Vec::new());
+        (self.uses, self.shared, self.sharers) = (UseMap::new(0..0), UseMap::new(0..0), Vec::new());
         self.uses = UseMap::new(window);
         self.many_sharers = HashMap::new();
         self.refblocks = Vec::new();
@@ -251,8 +257,8 @@ impl<'a> Scan<'a> {
 
     fn share(&mut self, cluster: u64) -> Result<(), Problem> {
         match self.uses.get(cluster) {
-            None => self.uses.claim(cluster..cluster + 1, Use::Compressed).or_else(|at| self.has_two_uses(at))?,
-            Some(Use::Compressed) => {}
+            None => self.uses.claim(cluster..cluster + 1, Use::Many).or_else(|at| self.has_two_uses(at))?,
+            Some(Use::Many) => {}
             Some(_) => return self.has_two_uses(cluster),
         }
         let window = self.uses.clusters();
@@ -338,9 +344,9 @@ impl<'a> Scan<'a> {
         Ok(directory.tables)
     }
 
-    /// What snapshots use behind their L1 tables: none of it is `metadata`, and nobody writes to it in place.
-    fn share_with_snapshots(&mut self, l1_tables: &[Table], metadata: &UseMap) -> Result<(), Problem> {
-        for window in self.windows() {
+    /// What snapshots use behind their L1 tables: none of it is metadata, and nobody writes to it in place.
+    fn share_with_snapshots(&mut self, l1_tables: &[Table]) -> Result<(), Problem> {
+        for (number, window) in self.windows().enumerate() {
             // Snapshots share tables, each of which is looked into once.
             let mut seen = UseMap::new(window.clone());
             for &l1 in l1_tables {
@@ -350,7 +356,9 @@ impl<'a> Scan<'a> {
                     if !table.is_used() {
                         continue;
                     }
-                    self.share_with_snapshot(&table, metadata)?;
+                    if number == 0 {
+                        self.share_with_snapshot(&table)?;
+                    }
                     let cluster = table.offset_bytes >> self.header.cluster_bits;
                     if !window.contains(&cluster) || seen.claim(cluster..cluster + 1, Use::Once).is_err() {
                         continue;
@@ -358,7 +366,7 @@ impl<'a> Scan<'a> {
                     for cluster in references::in_l2(self.file, self.header, table.offset_bytes) {
                         let cluster = cluster?;
                         if cluster.is_used() {
-                            self.share_with_snapshot(&cluster, metadata)?;
+                            self.share_with_snapshot(&cluster)?;
                         }
                     }
                 }
@@ -367,14 +375,21 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    fn share_with_snapshot(&mut self, reference: &Reference, metadata: &UseMap) -> Result<(), Problem> {
+    fn share_with_snapshot(&mut self, reference: &Reference) -> Result<(), Problem> {
         let clusters = self.clusters_of(reference)?;
         self.check_inside(clusters.end, reference.offset_bytes)?;
         for cluster in clusters {
             match (self.uses.get(cluster), reference.part) {
-                (None | Some(Use::Compressed), Part::Compressed) => self.share(cluster)?,
+                (None | Some(Use::Many), Part::Compressed) => self.share(cluster)?,
                 (None, _) => self.claim_clusters(cluster..cluster + 1, false)?,
-                (Some(Use::Once), Part::L2Table | Part::Data) if metadata.get(cluster).is_none() => {}
+                (Some(Use::Once), Part::L2Table | Part::Data) => match self.shared.get(cluster) {
+                    Some(Use::Many) => {}
+                    None => {
+                        let claimed = self.shared.claim(cluster..cluster + 1, Use::Many);
+                        claimed.or_else(|at| self.has_two_uses(at))?;
+                    }
+                    Some(_) => return self.has_two_uses(cluster),
+                },
                 _ => return self.has_two_uses(cluster),
             }
         }

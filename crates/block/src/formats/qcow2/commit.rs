@@ -64,7 +64,7 @@ impl Qcow2Commit {
         let handle = base_file.try_clone().map_err(failed)?;
         let size_bytes = chain.first().map_or(0, |image| image.size_bytes);
         let base = open_base((base_file, &base_path), image, index, size_bytes, allowed)?;
-        let options = FileOptions { read_only: true, lock: false, engine: Engine::Sync, ..FileOptions::default() };
+        let options = FileOptions { read_only: true, engine: Engine::Sync, ..FileOptions::default() };
         let top_file = file.try_clone().map_err(failed)?;
         let top = open_above(top_file, path, (&handle, Arc::clone(&base)), &options, allowed)?;
         let top = Qcow2Disk::on(top, path)?;
@@ -145,7 +145,7 @@ fn named_in(chain: &[ChainImage], base: &Path) -> Result<usize, String> {
 /// image or one of those above the base, of which there are so many.
 fn refuse_changes(file: &File, path: &Path, above: usize, allowed: &AllowedDirectories) -> Result<(), ImageError> {
     let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
-    let options = FileOptions { read_only: true, lock: false, engine: Engine::Sync, ..FileOptions::default() };
+    let options = FileOptions { read_only: true, engine: Engine::Sync, ..FileOptions::default() };
     let handle = || file.try_clone().map_err(failed);
     let opened = Qcow2Disk::on(chain::open_in(handle()?, path, &options, allowed)?, path)?;
     let top = opened.worker.image();

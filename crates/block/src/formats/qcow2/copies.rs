@@ -165,7 +165,7 @@ impl<'a> Copies<'a> {
                 self.leads_out |= end > self.uses.clusters().end;
                 for cluster in offset_bytes >> bits..end.min(self.uses.clusters().end) {
                     // What is in use by another is damage that stays.
-                    let _ = self.uses.claim(cluster..cluster + 1, Use::Compressed);
+                    let _ = self.uses.claim(cluster..cluster + 1, Use::Many);
                 }
             }
         }

@@ -45,8 +45,8 @@ impl Qcow2Rebase {
     /// As [`Qcow2Disk::open`], and when it has more snapshots than are compared.
     pub fn shown(&self, allowed: &AllowedDirectories) -> Result<Qcow2Shown, ImageError> {
         let file = || self.file.try_clone().map_err(|error| self.failed(error));
-        // It has the lock.
-        let options = FileOptions { lock: false, engine: Engine::Sync, ..FileOptions::default() };
+        // With locks: what is behind it is locked here, and nobody changes it from now on.
+        let options = FileOptions { engine: Engine::Sync, ..FileOptions::default() };
         let read_only = FileOptions { read_only: true, ..options };
         let header = read_header(&self.file, &self.path)?;
         let image = image_file(&self.file).map_err(|error| self.failed(error))?;
@@ -218,9 +218,11 @@ impl<'a> Differences<'a> {
     /// Looks at the beginning of a range, all of it that is zeros or else a buffer's length at most, and writes what
     /// differs; to where.
     fn write(&mut self, start: u64, end: u64) -> io::Result<u64> {
-        let zeros = self.source.zeros(start, end)?;
+        const SHOWN: &str = "reading what it shows";
+        const BEHIND: &str = "reading what is to be behind it";
+        let zeros = self.source.zeros(start, end).map_err(said(SHOWN, start))?;
         let zeros = match &self.behind {
-            Some(behind) if zeros > 0 => behind.zeros(start, start + zeros)?,
+            Some(behind) if zeros > 0 => behind.zeros(start, start + zeros).map_err(said(BEHIND, start))?,
             _ => zeros,
         };
         // Not blocks that only begin with zeros.
@@ -229,9 +231,9 @@ impl<'a> Differences<'a> {
             return Ok(start + zeros);
         }
         let end = (start - start % u64::from(BUFFER_BYTES) + u64::from(BUFFER_BYTES)).min(end);
-        self.source.read(&self.memory, start, end)?;
+        self.source.read(&self.memory, start, end).map_err(said(SHOWN, start))?;
         if let Some(behind) = &mut self.behind {
-            behind.read(&self.memory, start, end)?;
+            behind.read(&self.memory, start, end).map_err(said(BEHIND, start))?;
         } else {
             let all = Segment { region: 0, length_bytes: BUFFER_BYTES, offset_bytes: BUFFER_BYTES.into() };
             self.memory.zero(all);
@@ -268,6 +270,12 @@ impl<'a> Differences<'a> {
         let segment = Segment { region: 0, length_bytes: (to - from) as u32, offset_bytes: from - start };
         self.is_found = true;
         let Some(top) = &mut self.top else { return Ok(()) };
-        perform(&mut **top, Operation::Write { force_unit_access: false }, from, &[segment])
+        let written = perform(&mut **top, Operation::Write { force_unit_access: false }, from, &[segment]);
+        written.map_err(said("writing to it", from))
     }
+}
+
+/// The same error, with what was being done, from which byte of the disk on.
+fn said(what: &'static str, start: u64) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{what}, from byte {start} on: {error}"))
 }

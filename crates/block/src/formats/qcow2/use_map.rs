@@ -15,8 +15,8 @@ pub(super) enum Use {
     Once = 1,
     /// The same, and the entry that refers to it says that it may be written in place.
     OnceInPlace = 2,
-    /// By any number of compressed clusters.
-    Compressed = 3,
+    /// By any number: of compressed clusters, or, in a map of what is shared, of a disk and its snapshots.
+    Many = 3,
 }
 
 /// Some of the file's clusters; of others nothing is known here. Memory is taken where something is in use.
@@ -80,12 +80,12 @@ pub(super) fn used(word: u64, within: u64) -> Option<Use> {
         0 => None,
         1 => Some(Use::Once),
         2 => Some(Use::OnceInPlace),
-        _ => Some(Use::Compressed),
+        _ => Some(Use::Many),
     }
 }
 
-/// Whether clusters of a word hold compressed data.
-pub(super) fn has_compressed(word: u64) -> bool {
+/// Whether clusters of a word are used by any number.
+pub(super) fn has_many(word: u64) -> bool {
     word & word >> 1 & EACH != 0
 }
 
@@ -125,12 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn compressed_clusters_are_seen_among_others() {
+    fn clusters_of_many_are_seen_among_others() {
         let mut map = UseMap::new(0..32);
         map.claim(0..7, Use::Once).unwrap();
         map.claim(7..20, Use::OnceInPlace).unwrap();
-        assert!(!has_compressed(map.words_of(&(0..32))[0]));
-        map.claim(31..32, Use::Compressed).unwrap();
-        assert!(has_compressed(map.words_of(&(0..32))[0]));
+        assert!(!has_many(map.words_of(&(0..32))[0]));
+        map.claim(31..32, Use::Many).unwrap();
+        assert!(has_many(map.words_of(&(0..32))[0]));
     }
 }

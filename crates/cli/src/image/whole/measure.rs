@@ -5,7 +5,7 @@ use super::image_options::ImageOptions;
 use super::option_table;
 use super::qemu_flags::{OutputFlags, ReadFlags};
 use super::shut_in::shut_in;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{Qcow2Info, size};
 use blockyard_command_line::disk;
@@ -97,8 +97,8 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
         ));
     }
     let (measured, bitmaps) = match &args.image {
-        Some(image) => {
-            let named = args.flags.applied(named_image::parse(image, args.format)?.read_only());
+        Some(name) => {
+            let named = args.flags.applied(named_image::parse(name, args.format)?.read_only());
             let named = match &args.snapshot {
                 Some(snapshot) => named.with_snapshot_name(snapshot).map_err(UsageLines::from)?,
                 None => named,
@@ -107,7 +107,8 @@ pub fn run(args: &MeasureArgs) -> Result<()> {
             let image = opened.file.as_ref().filter(|_| named.format() == Some(Format::Qcow2));
             let info = image.map(Qcow2Info::of_opened).transpose()?;
             shut_in(&[&named], Vec::new(), 1)?;
-            let measured = measuring.run(Contents::Of(&*opened.disk))?;
+            let measured = measuring.run(Contents::Of(&*opened.disk));
+            let measured = measured.with_context(|| format!("cannot measure {name}"))?;
             (measured, info.and_then(|info| measuring.bitmaps_bytes(&info)))
         }
         None => match args.size {

@@ -41,6 +41,9 @@ pub(super) const END_MARKER: u32 = 0;
 const GRAIN_MAX_SECTORS: u64 = 0x20_0000;
 const TABLE_MAX_ENTRIES: u32 = 512;
 
+/// Most tables, as QEMU has them: of a hostile file, each may be looked for.
+const TABLES_MAX: u64 = 32 << 20;
+
 /// In front of a compressed grain: its sector on the disk, and how many bytes follow.
 const GRAIN_MARKER_BYTES: usize = 12;
 
@@ -200,7 +203,8 @@ impl SparseMap {
         if size_bytes == 0 {
             return Err("is a VMDK of no bytes".into());
         }
-        let directory_bytes = size_bytes.div_ceil(table_entries * grain_bytes) * 4;
+        let tables = size_bytes.div_ceil(table_entries * grain_bytes);
+        let directory_bytes = tables * 4;
         let is_there = |offset: &u64| *offset >= SECTOR_BYTES && lies_within(*offset, directory_bytes, length_bytes);
         let redundant_offset = header.redundant_offset.filter(is_there);
         let (directory_offset, redundant_offset, note) = match header.directory_offset.filter(is_there) {
@@ -211,6 +215,9 @@ impl SparseMap {
                 (offset, None, Some(note))
             }
         };
+        if tables > TABLES_MAX {
+            return Err(format!("has a grain directory of {tables} entries: at most {TABLES_MAX} are supported"));
+        }
         let packing = match (header.is_compressed, header.has_markers) {
             (false, _) => Packing::None,
             (true, false) => Packing::Plain,
@@ -366,14 +373,13 @@ impl SparseMap {
         self.own.iter().any(|&(own, own_bytes)| offset < own.saturating_add(own_bytes) && own < end)
     }
 
-    /// Where a grain table lies, if there is one.
-    fn table(&self, file: &ImageFile, number: u64) -> io::Result<Option<u64>> {
+    /// Where a grain table lies, if there is one, which the directory says to lie at `offset`.
+    fn table(&self, file: &ImageFile, number: u64, offset: u64) -> io::Result<Option<u64>> {
         let table_bytes = self.table_entries * 4;
         let read = |directory| self.directory_entry(file, directory, number).map(|offset| offset.unwrap_or(0));
         let is_possible = |offset: u64| {
             lies_within(offset, table_bytes, file.length_bytes()) && !self.is_over_own(offset, table_bytes)
         };
-        let offset = read(self.directory_offset)?;
         if offset == 0 || is_possible(offset) {
             return Ok(Some(offset).filter(|&offset| offset > 0));
         }
@@ -397,11 +403,19 @@ impl BlockMap for SparseMap {
 
     fn load(&self, file: &ImageFile, first: u64, entries: &mut [u64]) -> io::Result<bool> {
         let (mut block, mut rest, mut is_there) = (first, entries, false);
+        // What the directory says of small tables, many of which are for a slice, is read at once.
+        let (mut places, mut known) = ([0; SLICE_WORDS], 0..0);
         while !rest.is_empty() {
             let (number, within) = (block / self.table_entries, block % self.table_entries);
+            if !known.contains(&number) {
+                let tables = (within + rest.len() as u64).div_ceil(self.table_entries).min(SLICE_WORDS as u64);
+                known = number..number + tables;
+                file.read_le32(&mut places[..tables as usize], self.directory_offset + number * 4)?;
+            }
             let count = (self.table_entries - within).min(rest.len() as u64);
             let (part, later) = rest.split_at_mut(count as usize);
-            match self.table(file, number)? {
+            let place = places[(number - known.start) as usize] * SECTOR_BYTES;
+            match self.table(file, number, place)? {
                 Some(offset) => {
                     file.read_le32(part, offset + within * 4)?;
                     is_there = true;

@@ -252,7 +252,9 @@ impl Metadata {
                     bitmaps.allocated.extend(self.put_bits(&mut entries[last], &bytes, Placing::Anew)?);
                 }
             }
-            bitmaps.replace(&file, header, index, entries)
+            bitmaps.replace(&file, header, index, entries)?;
+            // Of many bitmaps, no more than one table is in memory.
+            self.write_bitmap_table(&mut bitmaps, index)
         });
         if let Err(error) = resized {
             self.drop_bitmaps(&bitmaps);
@@ -271,20 +273,18 @@ impl Metadata {
         mut bitmaps: Bitmaps,
         size_bytes: Option<u64>,
     ) -> io::Result<()> {
-        self.write_entries()?;
-        let directory = match self.write_bitmaps(&mut bitmaps) {
-            Ok(directory) => directory,
-            Err(error) => {
-                self.drop_bitmaps(&bitmaps);
-                return Err(error);
+        let put = self.write_bitmaps(&mut bitmaps).and_then(|directory| {
+            let mut first = FirstCluster::read(&self.file, header)?;
+            first.set_bitmaps(header, directory);
+            if let Some(size_bytes) = size_bytes {
+                first.put(SIZE_AT, &size_bytes.to_be_bytes());
             }
-        };
-        let mut first = FirstCluster::read(&self.file, header)?;
-        first.set_bitmaps(header, directory);
-        if let Some(size_bytes) = size_bytes {
-            first.put(SIZE_AT, &size_bytes.to_be_bytes());
+            first.write(&self.file)
+        });
+        if let Err(error) = put {
+            self.drop_bitmaps(&bitmaps);
+            return Err(error);
         }
-        first.write(&self.file)?;
         let bits = self.layout.cluster_bits;
         let old = header.bitmaps.map(|old| old.table).filter(|table| table.length_bytes > 0);
         let old = old.map(|Table { offset_bytes, length_bytes }| {
@@ -300,13 +300,19 @@ impl Metadata {
         let _ = self.free(&bitmaps.allocated);
     }
 
-    /// Writes tables that are new, and the directory, which nothing names yet.
+    /// Writes a bitmap's table, if it is new.
+    fn write_bitmap_table(&mut self, bitmaps: &mut Bitmaps, index: usize) -> io::Result<()> {
+        let Listed { bitmap, entries } = &mut bitmaps.listed[index];
+        let Some(entries) = entries.take() else { return Ok(()) };
+        let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_be_bytes()).collect();
+        bitmap.table = self.write_table(&bytes, &mut bitmaps.allocated)?;
+        Ok(())
+    }
+
+    /// Writes all that is to be in the file before, tables that are new, and the directory, which nothing names yet.
     fn write_bitmaps(&mut self, bitmaps: &mut Bitmaps) -> io::Result<Option<BitmapDirectory>> {
-        for Listed { bitmap, entries } in &mut bitmaps.listed {
-            let Some(entries) = entries else { continue };
-            let bytes: Vec<u8> = entries.iter().flat_map(|entry| entry.to_be_bytes()).collect();
-            bitmap.table = self.write_table(&bytes, &mut bitmaps.allocated)?;
-        }
+        self.write_entries()?;
+        (0..bitmaps.count()).try_for_each(|index| self.write_bitmap_table(bitmaps, index))?;
         let directory: Vec<_> = bitmaps.listed.iter().flat_map(|listed| listed.bitmap.encoded()).collect();
         if directory.is_empty() {
             return Ok(None);
