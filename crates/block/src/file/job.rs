@@ -97,6 +97,11 @@ fn check_stability(backing: &Backing) -> Result<(), RequestError> {
     backing.stability.check().map_err(|errno| RequestError::Os(errno.raw_os_error()))
 }
 
+/// Whether what was made stable is.
+fn confirm_stability(backing: &Backing) -> Result<(), RequestError> {
+    backing.stability.confirm().map_err(|errno| RequestError::Os(errno.raw_os_error()))
+}
+
 // SAFETY: the iovecs' pointers are into memory that the job itself keeps mapped (or static); it is reached through them
 // by the kernel only, which does not care for the thread.
 unsafe impl Send for Job {}
@@ -316,7 +321,7 @@ impl Job {
     /// Takes a call's result, io_uring's way: a count, or a negated errno. `None` when there is another call to make.
     pub(super) fn advance(&mut self, result: i32, backing: &Backing) -> Option<Result<(), RequestError>> {
         self.step = match u32::try_from(result) {
-            Ok(count) => self.after_success(count),
+            Ok(count) => self.after_success(count, backing),
             // The last is what io_uring says of work whose submitting thread has ended.
             Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN | libc::ECANCELED) => {
                 self.after_no_progress(-result)
@@ -329,14 +334,19 @@ impl Job {
         }
     }
 
-    fn after_success(&mut self, count: u32) -> Step {
+    fn after_success(&mut self, count: u32, backing: &Backing) -> Step {
         self.retries = 0;
         match self.step {
             Step::Read if count == 0 => Step::End(Err(RequestError::Truncated)),
             Step::Write { .. } | Step::WriteZeros if count == 0 => Step::End(Err(RequestError::Os(libc::EIO))),
+            Step::Write { flags: libc::RWF_DSYNC } => match self.after_transfer(count) {
+                Step::End(Ok(())) => Step::End(confirm_stability(backing)),
+                step => step,
+            },
             Step::Read | Step::Write { .. } | Step::WriteZeros => self.after_transfer(count),
+            Step::Sync => Step::End(confirm_stability(backing)),
             Step::End(ended) => Step::End(ended),
-            Step::Sync | Step::DiscardDevice | Step::Discard | Step::PunchZeros | Step::ZeroRange => Step::End(Ok(())),
+            Step::DiscardDevice | Step::Discard | Step::PunchZeros | Step::ZeroRange => Step::End(Ok(())),
         }
     }
 

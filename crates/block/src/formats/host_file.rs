@@ -35,7 +35,8 @@ impl HostFile {
     /// When this one fails, or one before did, of this or of a queue: what is lost then is not known.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.stability.check()?;
-        Ok(fdatasync(&self.file).inspect_err(|_| self.stability.lost())?)
+        fdatasync(&self.file).inspect_err(|_| self.stability.lost())?;
+        Ok(self.stability.confirm()?)
     }
 
     /// As a sync that failed.
@@ -69,7 +70,7 @@ impl HostFile {
                 }
             }
         }
-        Ok(())
+        Ok(self.stability.confirm()?)
     }
 
     /// Cuts the file off there, or goes on with zeros up to there.
