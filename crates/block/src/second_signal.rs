@@ -55,13 +55,6 @@ impl SecondSignal {
         self.event.clone()
     }
 
-    /// One came, of which somebody else has heard.
-    pub fn came(&self) {
-        if self.first.compare_exchange(0, nanoseconds(), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.event.iter().for_each(|event| event.ring());
-        }
-    }
-
     /// Whether one came, and was not forgotten.
     pub fn has_come(&self) -> bool {
         self.first.load(Ordering::Relaxed) != 0

@@ -6,8 +6,7 @@ use anyhow::{Context, Result};
 use blockyard_attach::{
     AttachOptions, Attachment, LIBRARY, Looks, REQUESTS_MAX, UntoldFailure, check_names, find_program, install_library,
 };
-use blockyard_block::layers::hold_nothing_back_after;
-use blockyard_block::{EventFd, SecondSignal, shown, size};
+use blockyard_block::{EventFd, shown, size};
 use blockyard_command_line::usage_error::UsageError;
 use blockyard_command_line::verdict::{EndsWith, Verdict};
 use blockyard_command_line::{disk, signals, terminal};
@@ -116,8 +115,6 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     raise_descriptor_limit();
     let attachment = Attachment::new(attached, AttachOptions { looks, aio_max: args.aio_max, counts: args.stats })?;
     let signals = Signals::new(signals::heeded(&SIGNALS)).context("catching signals")?;
-    let asked = SecondSignal::default();
-    hold_nothing_back_after(&asked);
     let environment = attachment.environment().iter().map(|(name, value)| (name, value));
     setrlimit(Resource::Nofile, limit).context("lowering the limit of descriptors")?;
     let child = Command::new(&program).args(arguments).envs(environment).spawn();
@@ -127,7 +124,6 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     if is_asked {
         // Whoever wants it to end does not send the same again to one that waits for a server which does nothing.
         ending.ring();
-        asked.came();
     }
     let settle = |then: Box<dyn FnOnce() + Send>| attachment.settle(then).context("starting a thread");
     let hurry = unless_hurried(settle, "what was written last is not on the disk")?;
