@@ -55,9 +55,10 @@ impl SecondSignal {
         self.event.clone()
     }
 
-    /// Whether one came, and was not forgotten.
-    pub fn has_come(&self) -> bool {
-        self.first.load(Ordering::Relaxed) != 0
+    /// Whether one came so long ago, and was not forgotten.
+    pub fn came_before(&self, ago: Duration) -> bool {
+        let first = self.first.load(Ordering::Relaxed);
+        first != 0 && Duration::from_nanos(nanoseconds().saturating_sub(first)) >= ago
     }
 
     /// The next is a first one.

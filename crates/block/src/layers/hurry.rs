@@ -8,10 +8,13 @@ use std::time::Duration;
 /// How soon a layer that holds something back hears of a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How long a signal is known before that: whoever watches the work has ended it by then, and asks for no more.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// Those of this process.
 static SIGNALS: OnceLock<SecondSignal> = OnceLock::new();
 
-/// From the first of these signals on, until it is forgotten, no layer of this process holds anything back. Of several
+/// From a second after the first of these signals on, until it is forgotten, no layer of this process holds anything back. Of several
 /// calls, the first counts.
 pub fn hold_nothing_back_after(signals: &SecondSignal) {
     SIGNALS.get_or_init(|| signals.clone());
@@ -19,7 +22,7 @@ pub fn hold_nothing_back_after(signals: &SecondSignal) {
 
 /// Whether that is so now.
 pub(super) fn nothing_is_held_back() -> bool {
-    SIGNALS.get().is_some_and(SecondSignal::has_come)
+    SIGNALS.get().is_some_and(|signals| signals.came_before(GRACE))
 }
 
 /// How long to wait at most before that is asked again, of a wait of so long.

@@ -142,8 +142,9 @@ fn images_are_named_by_image_options_and_read_past_the_page_cache() {
 #[test]
 fn what_is_there_is_written_past_the_page_cache() {
     let yard = Yard::new();
-    yard.random("disk.img", MIB, 3);
-    File::create(yard.path("out.img")).unwrap().set_len(MIB).unwrap();
+    // In several pieces, of which the first is not waited for.
+    yard.random("disk.img", 16 * MIB, 3);
+    File::create(yard.path("out.img")).unwrap().set_len(16 * MIB).unwrap();
     let out = yard.path("out.img").canonicalize().unwrap();
     for (mode, is_direct) in [("none", true), ("writeback", false)] {
         // Slow enough to be looked at.
