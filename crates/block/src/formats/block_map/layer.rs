@@ -24,8 +24,8 @@ pub(super) trait BlockMap: Debug + Send + Sync {
     fn load(&self, file: &ImageFile, first: u64, entries: &mut [u64]) -> io::Result<bool>;
 
     /// Where there is no table for a slice that begins with `first`, for how many blocks from there on there is none.
-    fn blocks_without_table(&self, first: u64) -> u64 {
-        let _ = first;
+    fn blocks_without_table(&self, file: &ImageFile, first: u64) -> u64 {
+        let _ = (file, first);
         SLICE_WORDS as u64
     }
 
@@ -158,13 +158,15 @@ impl Layer {
     /// How many of `length` bytes from `offset`, whose slice has no table, have none.
     pub(super) fn cut_without_table(&self, offset: u64, length: u64) -> u64 {
         let first = self.slice_of(offset) * SLICE_WORDS as u64;
-        let end = first.saturating_add(self.map.blocks_without_table(first)).saturating_mul(self.shape.block_bytes);
+        let end = first
+            .saturating_add(self.map.blocks_without_table(&self.file, first))
+            .saturating_mul(self.shape.block_bytes);
         length.min(end - offset)
     }
 
     /// The next slice after one that has no table.
     pub(super) fn slice_after_none(&self, slice: u64) -> u64 {
-        slice + (self.map.blocks_without_table(slice * SLICE_WORDS as u64) / SLICE_WORDS as u64).max(1)
+        slice + (self.map.blocks_without_table(&self.file, slice * SLICE_WORDS as u64) / SLICE_WORDS as u64).max(1)
     }
 
     /// The slice of presence bits that the byte at `offset` is looked up in.

@@ -115,7 +115,7 @@ impl BlockMap for QedMap {
         Ok(true)
     }
 
-    fn blocks_without_table(&self, first: u64) -> u64 {
+    fn blocks_without_table(&self, _: &ImageFile, first: u64) -> u64 {
         let per_table = self.table_bytes / 8;
         per_table - first % per_table
     }

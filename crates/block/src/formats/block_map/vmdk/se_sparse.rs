@@ -136,7 +136,7 @@ impl BlockMap for SeSparseMap {
         Ok(true)
     }
 
-    fn blocks_without_table(&self, first: u64) -> u64 {
+    fn blocks_without_table(&self, _: &ImageFile, first: u64) -> u64 {
         TABLE_ENTRIES - first % TABLE_ENTRIES
     }
 

@@ -41,9 +41,6 @@ pub(super) const END_MARKER: u32 = 0;
 const GRAIN_MAX_SECTORS: u64 = 0x20_0000;
 const TABLE_MAX_ENTRIES: u32 = 512;
 
-/// Most tables, as QEMU has them: of a hostile file, each may be looked for.
-const TABLES_MAX: u64 = 32 << 20;
-
 /// In front of a compressed grain: its sector on the disk, and how many bytes follow.
 const GRAIN_MARKER_BYTES: usize = 12;
 
@@ -215,9 +212,6 @@ impl SparseMap {
                 (offset, None, Some(note))
             }
         };
-        if tables > TABLES_MAX {
-            return Err(format!("has a grain directory of {tables} entries: at most {TABLES_MAX} are supported"));
-        }
         let packing = match (header.is_compressed, header.has_markers) {
             (false, _) => Packing::None,
             (true, false) => Packing::Plain,
@@ -427,10 +421,21 @@ impl BlockMap for SparseMap {
         Ok(is_there)
     }
 
-    fn blocks_without_table(&self, first: u64) -> u64 {
-        let slice = SLICE_WORDS as u64;
+    fn blocks_without_table(&self, file: &ImageFile, first: u64) -> u64 {
+        let (slice, table) = (SLICE_WORDS as u64, self.table_entries);
         // Of smaller tables, a slice has several.
-        if self.table_entries.is_multiple_of(slice) { self.table_entries - first % self.table_entries } else { slice }
+        let known = if table.is_multiple_of(slice) { table - first % table } else { slice };
+        // A directory may have many millions of entries, and none of them a table.
+        let next = first.saturating_add(known).div_ceil(table);
+        let mut places = [0; SLICE_WORDS];
+        let count = self.tables().saturating_sub(next).min(slice) as usize;
+        match file.read_le32(&mut places[..count], self.directory_offset + next * 4) {
+            Ok(()) => {
+                let none = places[..count].iter().take_while(|&&place| place == 0).count() as u64;
+                known.max((next + none).saturating_mul(table) - first)
+            }
+            Err(_) => known,
+        }
     }
 
     fn to_change(&self) -> Result<&SparseMap, String> {
