@@ -14,8 +14,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Those of this process.
 static SIGNALS: OnceLock<SecondSignal> = OnceLock::new();
 
-/// From a second after the first of these signals on, until it is forgotten, no layer of this process holds anything back. Of several
-/// calls, the first counts.
+/// From a second after the first of these signals on, until it is forgotten, no layer of this process holds anything
+/// back. Of several calls, the first counts.
 pub fn hold_nothing_back_after(signals: &SecondSignal) {
     SIGNALS.get_or_init(|| signals.clone());
 }

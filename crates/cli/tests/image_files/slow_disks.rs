@@ -26,7 +26,8 @@ fn a_signal_ends_what_waits_for_a_slow_disk() {
         wait_until("the threads that wait", || has_threads() || child.try_wait().unwrap().is_some());
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         let outcome = support::finish(child);
-        // A second after the signal the disk is slow no more: what is little may be done where nobody has looked by then.
+        // A second after the signal the disk is slow no more: what is little may be done where nobody has looked by
+        // then.
         match outcome.code {
             Some(0) => _ = fs::remove_file(yard.path("out.img")),
             _ => drop(outcome.failed(143, &["SIGTERM"])),

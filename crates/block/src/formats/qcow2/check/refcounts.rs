@@ -30,9 +30,9 @@ impl Scan<'_> {
         if is_mended { Ok(self.file.barrier()?) } else { Ok(()) }
     }
 
-    /// The block at an offset, from the refcount of the cluster `first` on, by the words of how clusters are used, and of
-    /// what is shared; `ones` is what those of a word are that are one. Whether something of it was put right, which is
-    /// not stable yet.
+    /// The block at an offset, from the refcount of the cluster `first` on, by the words of how clusters are used, and
+    /// of what is shared; `ones` is what those of a word are that are one. Whether something of it was put right, which
+    /// is not stable yet.
     fn check_refblock(
         &self,
         offset: u64,

@@ -68,9 +68,20 @@ impl User {
     }
 }
 
+/// A process that another test has forked may hold what was just closed, and its lock, until it executes its program.
 fn qemu_img(arguments: &[&str]) {
-    let status = Command::new("qemu-img").args(arguments).status();
-    assert!(status.expect("qemu-img, of the Debian package qemu-utils").success(), "{arguments:?}");
+    const TRIES: u32 = 3000;
+    for _ in 0..TRIES {
+        let output = Command::new("qemu-img").args(arguments).output();
+        let output = output.expect("qemu-img, of the Debian package qemu-utils");
+        if output.status.success() {
+            return;
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("Failed to get"), "{arguments:?}: {said}");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{arguments:?}: somebody has it");
 }
 
 fn text(path: &Path) -> &str {
