@@ -164,17 +164,11 @@ impl<'a> Changes<'a> {
             // What lies between is fresh, and stays zeros.
             buffer.fill(0);
         }
-        let read = match copied[..] {
-            [Range { start, end: middle }, Range { start: next, end }]
-                if middle == range.start
-                    && next == range.end
-                    && next - middle <= READ_OVER_MAX
-                    && start >> self.layout.part_bits() == (end - 1) >> self.layout.part_bits()
-                    && self.read_old(write, &(start..end), &mut buffer[within(&(start..end))]).is_ok() =>
-            {
-                Ok(())
-            }
-            _ => copied.iter().try_for_each(|range| self.read_old(write, range, &mut buffer[within(range)])),
+        let around = self.around(range, &copied);
+        let is_read = around.is_some_and(|around| self.read_old(write, &around, &mut buffer[within(&around)]).is_ok());
+        let read = match is_read {
+            true => Ok(()),
+            false => copied.iter().try_for_each(|range| self.read_old(write, range, &mut buffer[within(range)])),
         };
         let written = read.and_then(|()| {
             buffer[within(range)].copy_from_slice(bytes);
@@ -182,6 +176,15 @@ impl<'a> Changes<'a> {
         });
         self.assembled = assembled;
         written.map(|()| true)
+    }
+
+    /// What is read at once of what goes with a write to a range, and of what the write replaces, if that is little.
+    fn around(&self, range: &Range<u64>, copied: &[Range<u64>]) -> Option<Range<u64>> {
+        let [before, behind] = copied else { return None };
+        let part = |at: u64| at >> self.layout.part_bits();
+        let is_around = before.end == range.start && behind.start == range.end;
+        let is_little = range.end - range.start <= READ_OVER_MAX;
+        (is_around && is_little && part(before.start) == part(behind.end - 1)).then_some(before.start..behind.end)
     }
 
     /// What of a cluster goes with a write: ranges of one part at most, or of a compressed cluster.
