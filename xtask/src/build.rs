@@ -6,6 +6,9 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+/// What the workspace is compiled for, as `.cargo/config.toml` says.
+pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
+
 /// The host's workspace, from `cargo metadata`.
 #[derive(Debug)]
 pub(crate) struct Workspace {
@@ -56,7 +59,7 @@ impl Workspace {
             return Ok(binary.to_owned());
         }
         run(cargo().args(["build", "--release", "--package", "blockyard"]))?;
-        Ok(self.target_directory.join("x86_64-unknown-linux-gnu/release/blockyard"))
+        Ok(self.target_directory.join(TARGET).join("release/blockyard"))
     }
 
     /// Whether there is such a package yet.
