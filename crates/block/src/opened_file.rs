@@ -1,10 +1,10 @@
 //! Files that somebody named, each opened once.
 
+use crate::replacement::permissions;
 use crate::{FileDisk, FileDiskError, FileOptions};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The name by which this process has what is open, whatever has its own name by then, if /proc is mounted.
@@ -67,11 +67,12 @@ impl OpenedFile {
         Ok(Self { file: self.file.try_clone()?, path: self.path.clone() })
     }
 
-    /// Its permission bits.
+    /// Its permission bits, without those of the group and of others where it has an access control list: whom that
+    /// keeps out may be anybody.
     ///
     /// # Errors
     /// When it cannot be looked at.
     pub fn permissions(&self) -> io::Result<u32> {
-        Ok(self.file.metadata()?.mode() & 0o777)
+        permissions(&self.file)
     }
 }

@@ -11,6 +11,7 @@ mod tests;
 use crate::users::{group_has_number, has_number};
 use crate::{FileIdentity, OpenedFile, size};
 use access_list::AccessList;
+pub(crate) use access_list::permissions;
 pub use error::ReplacementError;
 pub use hints::{FileHints, UnknownHint};
 pub(crate) use new_file::NewFile;
@@ -238,7 +239,12 @@ impl ReplacementFile {
     }
 
     fn sync_directory(&self) -> Result<(), ReplacementError> {
-        fsync(self.new.directory()).map_err(|errno| self.failed("write to stable storage the directory of", errno))
+        // Whatever that says: the file is there, and whole.
+        fsync(self.new.directory()).map_err(|errno| ReplacementError::Failed {
+            action: "write to stable storage the directory of",
+            path: self.path().to_owned(),
+            source: errno.into(),
+        })
     }
 
     /// Gets its name, if what has it is what had it at first: nobody else's file goes with its name.

@@ -163,7 +163,7 @@ impl Error {
 }
 
 /// Whether an error came of a file system, or a user's quota, that is full.
-fn is_storage_full(error: &(dyn std::error::Error + 'static)) -> bool {
+pub fn is_storage_full(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     std::iter::successors(Some(error), |error| error.source()).any(|error| {
         match error.downcast_ref().map(Error::cause) {

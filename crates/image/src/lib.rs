@@ -68,7 +68,7 @@ pub use blockyard_appliance::{ApplianceError, Backend, ConsoleSize, Ending, Imag
 /// What the guest can be asked for, by [`OpenImage::call`]: to remove files, to link, rename and change them, and so
 /// on.
 pub use blockyard_protocol::appliance as operations;
-pub use error::{Error, Result};
+pub use error::{Error, Result, is_storage_full};
 pub use files::{GetOptions, PutOptions, PutSource, WalkOptions};
 pub use guest::{Access, ImageOptions, OpenImage, Resources, become_kernel};
 pub use needs::Needs;

@@ -1,6 +1,7 @@
 //! The files of a chain of images, whatever formats these are in: each once, and not too many images.
 
 use super::{AllowedDirectories, BlockMapFormat, ImageError, KeyFile};
+use crate::replacement::permissions;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -151,7 +152,7 @@ impl ChainFiles {
     /// When it cannot be looked at.
     pub(super) fn permit(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
         let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
-        self.permissions &= file.metadata().map_err(failed)?.mode();
+        self.permissions &= permissions(file).map_err(failed)?;
         Ok(())
     }
 

@@ -253,7 +253,21 @@ impl Qcow2Disk {
         preallocation: Preallocation,
         allowed: &AllowedDirectories,
     ) -> Result<(), ImageError> {
-        resize::resize(image.file(), image.path(), size_bytes, preallocation, allowed)
+        Self::resize_while(image, size_bytes, preallocation, allowed, &|| true)
+    }
+
+    /// The same, as long as `goes_on` says so, which is asked all the time.
+    ///
+    /// # Errors
+    /// As [`Qcow2Disk::resize`]; when it is not to go on, the disk has the size that it had.
+    pub fn resize_while(
+        image: &OpenedFile,
+        size_bytes: u64,
+        preallocation: Preallocation,
+        allowed: &AllowedDirectories,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), ImageError> {
+        resize::resize(image.file(), image.path(), size_bytes, preallocation, allowed, goes_on)
     }
 
     /// Changes which passphrases open an image that is encrypted by LUKS, is open for writing, and locked; `key` opens

@@ -5,7 +5,9 @@ use crate::descriptor_path;
 use rustix::fs::{Mode, XattrFlags, fgetxattr, fremovexattr, fsetxattr, getxattr};
 use rustix::io::Errno;
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 
 /// A file's access control list, if it has more than permission bits (acl(5)).
 pub(super) const ACL: &str = "system.posix_acl_access";
@@ -60,6 +62,16 @@ impl AccessList {
         };
         (old & Mode::RWXU) | for_all
     }
+}
+
+/// What a file lets its owner, its group and all others do, as permission bits for what is made of it.
+///
+/// # Errors
+/// When it cannot be looked at.
+pub(crate) fn permissions(file: &File) -> io::Result<u32> {
+    let (mode, list) = (file.metadata()?.mode(), AccessList::of(file));
+    let is_none = list == AccessList::None;
+    Ok(list.rights(Mode::from_raw_mode(mode), true, is_none).as_raw_mode())
 }
 
 /// The group's and others' permissions where it is another group: what both have.

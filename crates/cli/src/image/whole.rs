@@ -27,7 +27,8 @@ mod shut_in;
 mod snapshot;
 mod vmdk_report;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use blockyard_image::is_storage_full;
 use clap::Subcommand;
 pub use compare::NotComparable;
 
@@ -58,7 +59,7 @@ impl WholeCommand {
     /// # Errors
     /// When the image cannot be had, or something failed.
     pub fn run(&self) -> Result<()> {
-        match self {
+        let done = match self {
             Self::Create(args) => create::run(args),
             Self::Info(args) => info::run(args),
             Self::Check(args) => check::run(args),
@@ -74,6 +75,11 @@ impl WholeCommand {
             Self::Compare(args) => compare::run(args),
             Self::Dd(args) => dd::run(args),
             Self::Bench(args) => bench::run(args),
-        }
+        };
+        // Nothing of these is half-done: what is changed in place is as it was, or what is left of it comes next time.
+        done.map_err(|error| match is_storage_full(error.as_ref()) {
+            true => anyhow!("{error:#}: free some, and run this again"),
+            false => error,
+        })
     }
 }

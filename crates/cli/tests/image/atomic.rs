@@ -6,7 +6,7 @@ use crate::shell::{good, script};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -47,10 +47,36 @@ fn a_command_that_fails_has_changed_nothing() {
     for (image, options) in [("mem:16M", &[][..]), ("disk.img,snapshot", &[]), ("disk.img", &["--cache", "unsafe"])] {
         let mut command = rig.command("mkdir", &["--atomic", "/x"]);
         let program = command.get_program().to_owned();
-        command = std::process::Command::new(program);
+        command = Command::new(program);
         command.args(["image", "mkdir", image, "/x", "--atomic"]).args(options).current_dir(rig.directory.path());
         assert_eq!(command.output().unwrap().status.code(), Some(2), "{image}");
     }
+}
+
+/// Another of an image's files says nothing of a change that was cut off.
+#[test]
+fn an_image_in_several_files_is_not_changed_as_a_whole() {
+    let rig = Rig::empty(16);
+    let qemu_img = |line: &str| {
+        let status = Command::new("qemu-img").args(line.split(' ')).current_dir(rig.directory.path()).status();
+        assert!(status.unwrap().success(), "{line}");
+    };
+    qemu_img("convert -q -f raw -O vmdk -o subformat=monolithicFlat disk.img flat.vmdk");
+    qemu_img("convert -q -f raw -O vmdk disk.img one.vmdk");
+    qemu_img("create -q -f qcow2 -o data_file=data.raw,data_file_raw=on parts.qcow2 16M");
+    let mkdir = |image: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_blockyard"));
+        command.args(["image", "mkdir", "--atomic", "--allow-dir", ".", image, "/x"]);
+        let output = command.current_dir(rig.directory.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for (image, other) in [("flat.vmdk", "flat-flat.vmdk"), ("parts.qcow2", "data.raw")] {
+        let (code, said) = mkdir(image);
+        assert!(code == Some(1) && said.contains("several files") && said.contains(other), "{image}: {code:?}: {said}");
+    }
+    let (code, said) = mkdir("one.vmdk");
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(unfinished(&rig), 0);
 }
 
 #[test]

@@ -95,6 +95,34 @@ fn a_difference_between_vmdks_is_committed_as_by_qemu_img() {
     }
 }
 
+/// Other differences from the same base know it by a number that a commit changes.
+#[test]
+fn a_vmdk_is_not_committed_in_half() {
+    let yard = Yard::new();
+    let line = |access: &str, name: &str| format!("{access} 2048 FLAT \"{name}\" 0\n");
+    let head = "# Disk DescriptorFile\nversion=1\nCID=11112222\nparentCID=ffffffff\ncreateType=\"monolithicFlat\"\n\n";
+    let write = |access: &str| {
+        let tail = "ddb.adapterType = \"ide\"\n";
+        fs::write(yard.path("base.vmdk"), [head, &line("RW", "a.raw"), &line(access, "b.raw"), tail].concat()).unwrap();
+    };
+    ["a.raw", "b.raw"].iter().for_each(|name| yard.random(name, MIB, 9));
+    write("RW");
+    for name in ["top", "other"] {
+        qemu_img(&yard, &format!("create -q -f vmdk -b base.vmdk -F vmdk {name}.vmdk 2M"));
+    }
+    yard.random("new.img", 2 * MIB, 10);
+    image(&yard, ["convert", "-q", "-n", "--allow-dir", ".", "new.img", "top.vmdk"]).succeeded();
+    write("RDONLY");
+    let files = ["a.raw", "b.raw", "base.vmdk", "top.vmdk"].map(|name| yard.path(name));
+    let before = files.each_ref().map(|path| fs::read(path).unwrap());
+    let commit = || image(&yard, ["commit", "--allow-dir", ".", "top.vmdk"]);
+    commit().failed(1, &["base.vmdk has parts that may not be written", "image convert"]);
+    assert!(files.each_ref().map(|path| fs::read(path).unwrap()) == before);
+    write("RW");
+    commit().succeeded();
+    image(&yard, ["compare", "-q", "--allow-dir", ".", "base.vmdk", "new.img"]).succeeded();
+}
+
 #[test]
 fn a_vmdk_that_cannot_be_committed_is_left_alone() {
     let yard = Yard::new();

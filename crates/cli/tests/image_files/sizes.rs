@@ -1,6 +1,9 @@
 //! What images hold and take: maps, measures, comparing and resizing.
 
 use super::*;
+use crate::support::wait_until;
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::Stdio;
 
 #[test]
 fn maps_and_measures_are_qemu_imgs() {
@@ -139,4 +142,68 @@ fn what_a_disk_grows_by_is_allocated_as_it_is_wanted() {
         image(&yard, ["resize", "--shrink", "--preallocation", mode, name, "1M"]).failed(2, &["larger"]);
     }
     image(&yard, ["resize", "--preallocation", "metadata", "a.img", "+1M"]).failed(2, &["raw"]);
+}
+
+/// What takes long ends by a signal, and the disk is what it was, with no more storage.
+#[test]
+fn a_resize_that_is_stopped_gives_back_what_it_had() {
+    let yard = Yard::new();
+    yard.random("disk.img", MIB, 7);
+    for (name, mode) in [("a.qcow2", "full"), ("a.qcow2", "falloc"), ("a.img", "full")] {
+        image(&yard, ["convert", "-q", "disk.img", name]).succeeded();
+        let path = yard.path(name);
+        let before = allocated_bytes(&path);
+        let mut command = blockyard();
+        command.args(["image", "resize", "--preallocation", mode, name, "+8G"]).current_dir(yard.path(""));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("storage", || allocated_bytes(&path) > before + MIB || child.try_wait().unwrap().is_some());
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        support::finish(child).failed(143, &["cannot change the size of", name, "stopped by SIGTERM"]);
+        image(&yard, ["compare", "-q", name, "disk.img"]).succeeded();
+        let info = image(&yard, ["info", "--json", name]).succeeded().json();
+        assert_eq!(info["virtual-size"], MIB);
+        let kept = allocated_bytes(&path);
+        // A block of refcounts and an L2 table may stay.
+        assert!(kept <= before + MIB, "{name}, {mode}: {before} bytes became {kept}");
+        if name.ends_with("qcow2") {
+            qemu_img(&yard, &format!("check -q {name}"));
+        }
+    }
+}
+
+/// Whichever step fails: what is said of the size is so, and a data file ends where its disk does, or is said not to.
+#[test]
+fn a_resize_that_cannot_be_finished_is_told_as_one() {
+    let yard = Yard::new();
+    yard.random("disk.img", MIB, 8);
+    let (mut begun, mut refused) = (0, 0);
+    for (size, new_bytes) in [("3M", 3 * MIB), ("512K", MIB / 2)] {
+        for failing in 1..10 {
+            image(&yard, ["convert", "-q", "-o", "data_file=d.raw", "disk.img", "vm.qcow2"]).succeeded();
+            let mut strace = Command::new("strace");
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"]);
+            strace.arg(format!("inject=fdatasync:error=EIO:when={failing}"));
+            strace.args([env!("CARGO_BIN_EXE_blockyard"), "image", "resize", "--allow-dir", ".", "--shrink"]);
+            let output = strace.args(["vm.qcow2", size]).current_dir(yard.path("")).output();
+            let output = output.unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
+            let said = String::from_utf8(output.stderr).unwrap();
+            let info = image(&yard, ["info", "--json", "vm.qcow2"]).succeeded().json();
+            let is_done = info["virtual-size"] == new_bytes;
+            let data_bytes = fs::metadata(yard.path("d.raw")).unwrap().len();
+            match output.status.code() {
+                Some(0) => assert!(is_done && data_bytes == new_bytes, "{size}, call {failing}: {said}"),
+                _ if is_done => {
+                    assert!(said.contains("vm.qcow2 has its new size"), "{size}, call {failing}: {said}");
+                    assert!(said.contains("blockyard image check -r all"), "{said}");
+                    begun += 1;
+                }
+                _ => {
+                    assert!(said.contains("cannot change the size of vm.qcow2: Input/output error"), "{said}");
+                    assert_eq!(data_bytes, MIB, "{size}, call {failing}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(begun > 1 && refused > 0, "{begun}, {refused}");
 }

@@ -9,8 +9,8 @@ use crate::disk;
 use crate::signals::EndSignals;
 use crate::usage_error::{UsageError, UsageLines};
 use anyhow::{Result, bail};
-use blockyard_block::specification::DiskSpecification;
-use blockyard_block::{AtomicChange, Disk, OpenedFile};
+use blockyard_block::specification::{DiskSpecification, Format};
+use blockyard_block::{AtomicChange, BlockMapFormat, Disk, OpenedFile, Qcow2Info, VmdkInfo, printable};
 use blockyard_image::guest::DISKS_MAX;
 use blockyard_image::inspection::Inspection;
 use blockyard_image::{Access, Backend, ImageDisk, ImageOptions, Keys, OpenImage, Resources};
@@ -199,10 +199,29 @@ fn begin_change(named: &DiskSpecification, disk: &Arc<dyn Disk>, file: Option<Op
         return Err(UsageError("--atomic waits for stable storage: leave out cache unsafe".to_owned()).into());
     }
     let is_file = |file: &OpenedFile| file.file().metadata().is_ok_and(|metadata| metadata.is_file());
-    match file.filter(|file| named.image_file().is_some() && is_file(file)) {
-        Some(file) => Ok(AtomicChange::begin(Arc::clone(disk), file)?),
-        None => Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into()),
+    let Some(file) = file.filter(|file| named.image_file().is_some() && is_file(file)) else {
+        return Err(UsageError(format!("--atomic is for an image that is a file, and {named} is none")).into());
+    };
+    // A change that was cut off is kept, and known, by the image's own file.
+    if let Some(other) = other_file(named, &file)? {
+        bail!(
+            "{named} cannot be changed with --atomic: it is in several files ({}), and who uses that one by itself would \
+             not see a change that was cut off: convert it into one file, or leave out --atomic",
+            printable(&other)
+        );
     }
+    Ok(AtomicChange::begin(Arc::clone(disk), file)?)
+}
+
+/// What an image calls another file that has bytes of its own disk, if one has.
+fn other_file(named: &DiskSpecification, file: &OpenedFile) -> Result<Option<String>> {
+    Ok(match named.format() {
+        Some(Format::Qcow2) => Qcow2Info::of_opened(file)?.data_file,
+        Some(Format::BlockMap(BlockMapFormat::Vmdk)) => {
+            VmdkInfo::of(file)?.extents.into_iter().find_map(|extent| extent.name)
+        }
+        _ => None,
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

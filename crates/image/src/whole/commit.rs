@@ -73,7 +73,9 @@ impl Commit {
                 Kind::Qcow2(commit) => commit.empty(),
                 Kind::Vmdk(commit) => commit.empty(),
             };
-            emptied.with_context(|| cannot_commit(&name))?;
+            emptied.with_context(|| {
+                format!("{} has all of {name}, but that is not emptied: commit it again", shown(&committed.base))
+            })?;
         }
         Ok(committed)
     }

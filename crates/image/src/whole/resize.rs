@@ -1,12 +1,14 @@
 //! Making an image's disk larger or smaller.
 
+use super::check;
 use super::new_image::write_zeros;
 use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::size::set_length;
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    AllowedDirectories, BlockMapFormat, ChainKeys, LuksDisk, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown,
+    AllowedDirectories, BlockMapFormat, ChainKeys, ImageError, LuksDisk, OpenedFile, Preallocation, Qcow2Disk, Remedy,
+    shown,
 };
 use rustix::fs::{FallocateFlags, fallocate};
 use std::ops::Range;
@@ -88,11 +90,11 @@ impl<'a> Resize<'a> {
         self.sizes.end
     }
 
-    /// Resizes it. What the image is based on lies in `allow_dirs`. Writing zeros to a raw file takes long, and ends
-    /// when `watch` says so.
+    /// Resizes it. What the image is based on lies in `allow_dirs`. Writing zeros takes long, and ends when `watch` says
+    /// so.
     ///
     /// # Errors
-    /// When the image cannot be written: then it is as large as before.
+    /// When the image cannot be written: then it is as large as before, or the error says that it is not.
     pub fn run(&self, allow_dirs: &[PathBuf], watch: &dyn Watch) -> Result<()> {
         let Self { file, format, ref sizes, preallocation, ref keys } = *self;
         match format {
@@ -106,7 +108,12 @@ impl<'a> Resize<'a> {
             }
             Format::Qcow2 => {
                 let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys.clone());
-                Ok(Qcow2Disk::resize(file, sizes.end, preallocation, &allowed)?)
+                let goes_on = || watch.ends().is_none();
+                let resized = Qcow2Disk::resize_while(file, sizes.end, preallocation, &allowed, &goes_on);
+                resized.map_err(|error| match check(watch) {
+                    Err(stopped) if is_interrupted(&error) => stopped.context(self.failed()),
+                    _ => error.into(),
+                })
             }
             Format::BlockMap(_) | Format::Ova => Err(not_resized(file, format)),
         }
@@ -115,7 +122,7 @@ impl<'a> Resize<'a> {
     /// Changes how long the file is, in which the disk ends.
     fn resize_raw(&self, sizes: Range<u64>, watch: &dyn Watch) -> Result<()> {
         let (file, name) = (self.file.file(), shown(self.file.path()));
-        let failed = || format!("cannot change the size of {name}");
+        let failed = || self.failed();
         if !file.metadata().with_context(failed)?.is_file() {
             refuse!("{name} is a device, whose size nobody can change from here");
         }
@@ -140,6 +147,15 @@ impl<'a> Resize<'a> {
             })
             .with_context(failed)
     }
+
+    fn failed(&self) -> String {
+        format!("cannot change the size of {}", shown(self.file.path()))
+    }
+}
+
+/// Whether a resize was ended, and did not fail.
+fn is_interrupted(error: &ImageError) -> bool {
+    matches!(error, ImageError::System { source, .. } if source.kind() == std::io::ErrorKind::Interrupted)
 }
 
 fn not_resized(file: &OpenedFile, format: Format) -> Error {

@@ -163,7 +163,10 @@ impl<'journal> JournalRecord<'journal> {
         let identity =
             |file| LastingIdentity::of(file)?.ok_or_else(|| io::Error::other("its file system keeps no time of birth"));
         let (own, image) = (identity(journal)?, identity(image)?);
-        JOURNAL_MARK.set(journal, &own)?;
+        if !JOURNAL_MARK.set(journal, &own)? && JOURNAL_MARK.look(journal)? == Marked::No {
+            // Whoever finds it would take it for somebody else's.
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "its file cannot be given an attribute here"));
+        }
         Self { journal, at, state: State::Prepared, marked: false, stamp, own, image }.write()
     }
 
@@ -302,7 +305,8 @@ impl<'journal> JournalRecord<'journal> {
         match IMAGE_MARK.look(image)? {
             // Somebody has completed this change before, and begun the next.
             Marked::With(journal) if journal != self.own => Ok(()),
-            Marked::With(_) | Marked::No | Marked::Unknown => IMAGE_MARK.remove(image),
+            Marked::No => Ok(()),
+            Marked::With(_) | Marked::Unknown => IMAGE_MARK.remove(image),
         }
     }
 

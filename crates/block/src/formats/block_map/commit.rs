@@ -91,6 +91,10 @@ impl VmdkCommit {
         let Some(mut to_change) = to_change else {
             return Err(unusable(&base_path, format!("is a VMDK of which nothing may be written: {CONVERT}")));
         };
+        // Half a commit would change its number, for those which are differences from it, too.
+        if !image.is_writable() {
+            return Err(unusable(&base_path, format!("has parts that may not be written: {CONVERT}")));
+        }
         to_change.written.content_id.becomes(next);
         let parent_of_base = to_change.written.content_id.parent();
         let base = BlockMapDisk::of(image, Some(to_change), &base_path, files.only_read())?;

@@ -252,6 +252,13 @@ impl Image {
         Ok(zeros.min(length))
     }
 
+    /// Whether every byte of the top image may be changed.
+    pub(super) fn is_writable(&self) -> bool {
+        let pieces = self.levels.first().map(|top| top.pieces()).unwrap_or_default();
+        let has_place = |storage| matches!(storage, Storage::Flat { .. } | Storage::Mapped { .. });
+        pieces.iter().all(|piece| piece.is_writable && has_place(piece.storage))
+    }
+
     /// The files that have bytes of the top image that may be changed.
     pub(super) fn written(&self) -> impl Iterator<Item = usize> {
         let pieces = self.levels.first().map(|top| top.pieces()).unwrap_or_default();

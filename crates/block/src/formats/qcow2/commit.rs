@@ -191,7 +191,7 @@ fn open_base(
             if header.size_bytes < size_bytes {
                 FileDisk::lock(&file, path, &options)?;
                 let handle = file.try_clone().map_err(failed)?;
-                resize::resize(&handle, path, size_bytes, Preallocation::Off, allowed)?;
+                resize::resize(&handle, path, size_bytes, Preallocation::Off, allowed, &|| true)?;
             }
             Arc::new(Qcow2Disk::open_behind(file, path, &options, allowed, &mut files)?)
         }

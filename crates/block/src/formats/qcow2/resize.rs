@@ -12,20 +12,22 @@ use super::snapshots;
 use crate::formats::preallocation::{Preallocation, reserve};
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::{
-    Disk, Extent, ExtentKind, FileOptions, Geometry, MemoryMap, Operation, Qcow2Disk, Segment, read, walk_extents,
+    Disk, Extent, ExtentKind, FileOptions, Geometry, MemoryMap, Operation, Qcow2Disk, Remedy, Segment, read,
+    walk_extents,
 };
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// Resizes the image in `file`, which is locked.
+/// Resizes the image in `file`, which is locked. `goes_on` is asked all the time, and ends it.
 pub(super) fn resize(
     file: &File,
     path: &Path,
     size_bytes: u64,
     preallocation: Preallocation,
     allowed: &AllowedDirectories,
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<(), ImageError> {
     let header = own_file::header_to_change(file, path)?;
     refuse_unsized_snapshots(file, path, &header)?;
@@ -45,9 +47,9 @@ pub(super) fn resize(
     Qcow2CreateOptions { cluster_bytes, ..Qcow2CreateOptions::new(size_bytes) }.check()?;
     let old_bytes = header.size_bytes;
     if size_bytes > old_bytes {
-        zero_behind_end(file, path, old_bytes, size_bytes, allowed)?;
+        zero_behind_end(file, path, old_bytes, size_bytes, allowed, goes_on)?;
     }
-    set_size(file, path, size_bytes, preallocation, allowed)
+    set_size(file, path, size_bytes, preallocation, allowed, goes_on)
 }
 
 /// A snapshot of a disk that changes its size has to say which it has.
@@ -78,10 +80,11 @@ pub(super) fn zero_behind_end(
     old_bytes: u64,
     size_bytes: u64,
     allowed: &AllowedDirectories,
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<(), ImageError> {
     let file = file.try_clone().map_err(failed(path))?;
     let disk = Qcow2Disk::on(chain::open_larger(file, path, size_bytes, allowed)?, path)?;
-    zero_from(&disk, old_bytes).map_err(failed(path))
+    zero_from(&disk, old_bytes, goes_on).map_err(failed(path))
 }
 
 /// Changes where the disk ends.
@@ -91,19 +94,42 @@ pub(super) fn set_size(
     size_bytes: u64,
     preallocation: Preallocation,
     allowed: &AllowedDirectories,
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<(), ImageError> {
     let image_file = file.try_clone().map_err(failed(path))?;
     let opened = chain::open_in(image_file, path, &FileOptions::default(), allowed)?;
     let metadata = opened.into_metadata(path)?;
     let header = own_file::read_header(file, path)?;
-    change(metadata, &header, size_bytes, preallocation).map_err(failed(path))
+    change(metadata, &header, size_bytes, preallocation, goes_on).map_err(|error| {
+        let is_in_force = own_file::read_header(file, path)
+            .is_ok_and(|now| now.size_bytes == size_bytes && size_bytes != header.size_bytes);
+        if !is_in_force {
+            return failed(path)(error);
+        }
+        let remedy = Remedy::RepairImage;
+        let problem = format!(
+            "has its new size, {size_bytes} bytes, but what is to be done then failed ({error}), and storage may be lost \
+             that {remedy} finds"
+        );
+        ImageError::Unusable { path: path.to_owned(), problem }
+    })
+}
+
+fn check(goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+    if goes_on() { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> ImageError {
     |source| ImageError::System { action: "change the size of", path: path.to_owned(), source }
 }
 
-fn change(mut metadata: Metadata, header: &Header, size_bytes: u64, preallocation: Preallocation) -> io::Result<()> {
+fn change(
+    mut metadata: Metadata,
+    header: &Header,
+    size_bytes: u64,
+    preallocation: Preallocation,
+    goes_on: &dyn Fn() -> bool,
+) -> io::Result<()> {
     let old_bytes = header.size_bytes;
     // A data file ends with the disk. A raw one holds each byte of it, too.
     let has_data_file = header.data_file.is_some();
@@ -112,12 +138,18 @@ fn change(mut metadata: Metadata, header: &Header, size_bytes: u64, preallocatio
         wanted => wanted,
     };
     if size_bytes > old_bytes {
-        let grown = grow(&mut metadata, header, size_bytes, preallocation);
+        // What it was given is taken back. What cannot be, as it is not known where the disk ends, is leaked.
+        let take_back =
+            |metadata: &mut Metadata| cut_off(metadata, old_bytes, size_bytes).and_then(|()| settle(metadata));
+        let grown = grow(&mut metadata, header, size_bytes, preallocation, goes_on);
         grown.inspect_err(|_| {
-            // What it was given is taken back. What cannot be, as it is not known where the disk ends, is leaked.
-            let _ = cut_off(&mut metadata, old_bytes, size_bytes)
-                .and_then(|()| settle(&mut metadata))
-                .and_then(|()| if has_data_file { metadata.data().truncate(old_bytes) } else { Ok(()) });
+            let _ = take_back(&mut metadata);
+            // The header says nothing else yet.
+            let _ = if has_data_file { metadata.data().truncate(old_bytes) } else { Ok(()) };
+        })?;
+        let written = write_size(&mut metadata, header, size_bytes);
+        written.inspect_err(|_| {
+            let _ = take_back(&mut metadata);
         })?;
         return settle(&mut metadata);
     }
@@ -132,16 +164,22 @@ fn change(mut metadata: Metadata, header: &Header, size_bytes: u64, preallocatio
     Ok(())
 }
 
-/// Lets the disk end further on, and gives a place to what is new of it.
-fn grow(metadata: &mut Metadata, header: &Header, size_bytes: u64, preallocation: Preallocation) -> io::Result<()> {
+/// Sees to it that the disk can end further on, and gives a place to what is new of it.
+fn grow(
+    metadata: &mut Metadata,
+    header: &Header,
+    size_bytes: u64,
+    preallocation: Preallocation,
+    goes_on: &dyn Fn() -> bool,
+) -> io::Result<()> {
     if header.data_file.is_some() {
         metadata.data().reach(size_bytes)?;
     }
     metadata.reach(size_bytes)?;
     if preallocation != Preallocation::Off {
-        preallocate(metadata, header.size_bytes..size_bytes, preallocation, header.backing.is_some())?;
+        preallocate(metadata, header.size_bytes..size_bytes, preallocation, header.backing.is_some(), goes_on)?;
     }
-    write_size(metadata, header, size_bytes)
+    Ok(())
 }
 
 /// Frees what is used no more, and makes all stable.
@@ -169,6 +207,7 @@ fn preallocate(
     range: Range<u64>,
     preallocation: Preallocation,
     may_show_backing: bool,
+    goes_on: &dyn Fn() -> bool,
 ) -> io::Result<()> {
     let layout = metadata.layout();
     let end = range.end.div_ceil(layout.cluster_bytes());
@@ -178,6 +217,7 @@ fn preallocate(
         cluster += u64::from(may_show_backing);
     }
     while cluster < end {
+        check(goes_on)?;
         if !matches!(metadata.entry(cluster)?, Entry::Plain(Mapping { place: None, .. })) {
             cluster += 1;
             continue;
@@ -254,7 +294,7 @@ fn cut_off(metadata: &mut Metadata, size_bytes: u64, old_bytes: u64) -> io::Resu
 
 /// Sees to it that the disk is zeros from an offset on, on stable storage: the rest of a cluster may hold what a larger
 /// disk held there, and an image behind this one may be longer than this one was.
-fn zero_from(disk: &Qcow2Disk, offset_bytes: u64) -> io::Result<()> {
+fn zero_from(disk: &Qcow2Disk, offset_bytes: u64, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
     let Geometry { capacity_bytes, logical_block_bytes, .. } = disk.geometry();
     let memory = MemoryMap::allocate(&[(0, logical_block_bytes as usize)]).map_err(io::Error::other)?;
     let mut queue = disk.open_queue(&memory, 1)?;
@@ -271,6 +311,7 @@ fn zero_from(disk: &Qcow2Disk, offset_bytes: u64) -> io::Result<()> {
         }
     }
     for extent in walk_extents(disk, start..capacity_bytes) {
+        check(goes_on)?;
         let Extent { offset_bytes, length_bytes, kind } = extent?;
         if kind == ExtentKind::Data {
             let zeroes = Operation::WriteZeroes { length_bytes, may_unmap: true };

@@ -142,6 +142,19 @@ fn list_of(path: &Path) -> Option<Vec<u8>> {
 }
 
 #[test]
+fn a_file_with_a_list_lets_its_owner_in_for_certain_and_nobody_else() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = directory.path().join("disk.img");
+    fs::write(&path, "old").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+    let permissions = || crate::OpenedFile::open(&path, true).unwrap().permissions().unwrap();
+    assert_eq!(permissions(), 0o644);
+    // The group has no rights, and the bits that stand for its rights say that somebody reads and writes.
+    setxattr(&path, ACL, &acl((4321, 6), 0, 6), XattrFlags::empty()).unwrap();
+    assert_eq!(permissions(), 0o600);
+}
+
+#[test]
 fn an_acl_is_taken_over_and_none_comes_from_the_directory() {
     for create in BOTH {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -3,7 +3,7 @@
 use super::image_options::{REFCOUNT_ORDERS, VERSIONS, chosen, pairs, switch};
 use super::option_table;
 use super::qemu_flags::WriteFlags;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{
     AllowedDirectories, ChainKeys, KeyFile, LuksDisk, LuksOptions, LuksSlotChange, Preallocation, Qcow2Amendment,
@@ -108,11 +108,16 @@ pub fn run(args: &AmendArgs) -> Result<()> {
         amendment.check(&file)?;
     }
     // Much is refused when the disk gets its size. But that may take version 3, with which nobody loses anything.
-    if amendment.version != Some(3) {
+    let is_resized_first = resize.is_some() && amendment.version != Some(3);
+    if is_resized_first {
         resize.take().map_or(Ok(()), |resize| resize.run(&args.allow_dir, &Nobody))?;
     }
     if changes_header {
-        amendment.apply(&file, &AllowedDirectories::none().with_key(key.clone()))?;
+        let amended = amendment.apply(&file, &AllowedDirectories::none().with_key(key.clone()));
+        amended.map_err(|error| match is_resized_first {
+            true => anyhow!(error).context(format!("{image}: its disk has the new size, and the rest is not amended")),
+            false => error.into(),
+        })?;
     }
     resize.map_or(Ok(()), |resize| resize.run(&args.allow_dir, &Nobody))?;
     match (slots, format) {

@@ -9,7 +9,6 @@ use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::print;
-use blockyard_image::Nobody;
 use blockyard_image::whole::resize::{NewSize, Resize};
 use blockyard_session::open::{OpenOptions, open_disk, open_to_change};
 use clap::Args;
@@ -77,11 +76,8 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     };
     let resize = Resize::new(&file, format, old_bytes, args.size, args.shrink, preallocation)?;
     let resize = resize.with_keys(named.keys());
-    match format {
-        // It may take long.
-        Format::Raw | Format::Luks => resize.run(&args.allow_dir, &AtTerminal::catch()?)?,
-        Format::Qcow2 | Format::BlockMap(_) | Format::Ova => resize.run(&args.allow_dir, &Nobody)?,
-    }
+    // It may take long.
+    resize.run(&args.allow_dir, &AtTerminal::catch()?)?;
     let sizes = (size::human(old_bytes), size::human(resize.new_bytes()));
     if args.quiet { Ok(()) } else { print(&format!("{}: {} -> {}", shown(&path), sizes.0, sizes.1)) }
 }

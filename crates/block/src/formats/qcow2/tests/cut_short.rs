@@ -102,19 +102,22 @@ fn what_a_disk_grows_by_is_zeros_at_every_cut() {
     for (backing, old, new) in [(backing("base"), 308_224, 700 << 10), (None, 308_224, 700 << 10)] {
         let has_backing = backing.is_some();
         let path = image(directory.path(), "image.qcow2", backing);
-        resize::resize(open_to_change(&path).file(), &path, old, Preallocation::Off, &allowed(&path)).unwrap();
+        resize::resize(open_to_change(&path).file(), &path, old, Preallocation::Off, &allowed(&path), &|| true)
+            .unwrap();
         let (_, held) = disk_of(&path);
         let mut wanted = held.clone();
         wanted.resize(new as usize, 0);
         let recorded = recorded(&path, || {
-            resize::resize(open_to_change(&path).file(), &path, new, Preallocation::Off, &allowed(&path)).unwrap();
+            resize::resize(open_to_change(&path).file(), &path, new, Preallocation::Off, &allowed(&path), &|| true)
+                .unwrap();
         });
         assert!(disk_of(&path) == (new, wanted.clone()), "with a backing file: {has_backing}");
         at_each_cut(&path, &recorded, |cut| {
             assert_eq!(corruptions(&path), 0, "cut behind {cut}");
             let (size, holds) = disk_of(&path);
             assert!((size == old && holds == held) || (size == new && holds == wanted), "cut behind {cut}");
-            resize::resize(open_to_change(&path).file(), &path, new, Preallocation::Off, &allowed(&path)).unwrap();
+            resize::resize(open_to_change(&path).file(), &path, new, Preallocation::Off, &allowed(&path), &|| true)
+                .unwrap();
             assert!(disk_of(&path).1 == wanted, "done again after a cut behind {cut}");
         });
         fs::remove_file(&path).unwrap();
