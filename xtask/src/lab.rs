@@ -16,6 +16,7 @@ use crate::output;
 use anyhow::{Context, bail};
 use blockyard_linux_guest::DebianKernel;
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,9 +49,23 @@ const SAMPLE: [&str; 4] = [
 /// Tests of other files that boot one too have this in their names.
 const APPLIANCE_WORD: &str = "its_own_kernel";
 
-/// About how many seconds a test of a file takes there, where that is more than a few: machines are to end together.
-const SECONDS: [(&str, u32); 4] = [(APPLIANCES, 22), ("run", 9), ("testvm", 12), ("bench_kbuild", 6)];
-const SECONDS_OTHERWISE: u32 = 2;
+/// About how many seconds a test takes there, by its name or else by its file's: machines are to end together.
+const SECONDS: [(&str, u32); 13] = [
+    ("disks::kvm_ext4_of_every_format_is_written_through_every_bus", 96),
+    ("disks::kvm_a_kernel_of_32_bits_uses_disks_shares_and_all_memory", 61),
+    ("every_pair_of_sector_sizes", 60),
+    ("boots::two_processors_have_a_queue_and_an_interrupt_each_of_disks_that_are_pci_functions", 35),
+    ("ahci::a_stock_kernel_uses_two_disks_through_ahci", 25),
+    ("boots::disks_are_written_and_read_through_virtio_mmio", 13),
+    (APPLIANCES, 56),
+    ("testvm", 33),
+    ("bench_kbuild", 23),
+    ("run", 17),
+    ("copy", 14),
+    ("hostile_guests", 10),
+    ("bad_input", 7),
+];
+const SECONDS_OTHERWISE: u32 = 1;
 
 /// Guests that go along; `BLOCKYARD_HOSTILE_GUESTS` says where they are.
 const HOSTILE_GUESTS: &str = "blockyard-guest-hostile";
@@ -157,24 +172,34 @@ fn run_side_by_side(kernel: &Path, archives: Vec<PathBuf>) -> anyhow::Result<u8>
 }
 
 impl Load {
-    /// The same for so many machines, each with its part of the tests: the next one goes where there is least to do.
+    /// The same for so many machines, each with its part of the tests: those that take longest first, the next one goes
+    /// where there is least to do.
     fn split(&self, machines: usize) -> Vec<Self> {
-        let mut loads = vec![Self { selections: Vec::new(), ..self.clone() }; machines];
-        let mut seconds = vec![0; machines];
-        for Selection { executable, tests } in &self.selections {
-            let mut parts = vec![Vec::new(); machines];
-            let takes = SECONDS.iter().find(|(name, _)| *name == executable.name);
-            for test in tests {
-                let next = (0..machines).min_by_key(|&machine| seconds[machine]).unwrap_or_default();
-                seconds[next] += takes.map_or(SECONDS_OTHERWISE, |&(_, seconds)| seconds);
-                parts[next].push(test.clone());
-            }
-            for (load, tests) in loads.iter_mut().zip(parts).filter(|(_, tests)| !tests.is_empty()) {
-                load.selections.push(Selection { executable: executable.clone(), tests });
-            }
+        let all = self.selections.iter().enumerate().flat_map(|(index, selection)| {
+            let tests = selection.tests.iter();
+            tests.map(move |test| (seconds_of(&selection.executable.name, test), index, test))
+        });
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|&(seconds, ..)| Reverse(seconds));
+        let mut parts = vec![vec![Vec::new(); self.selections.len()]; machines];
+        let mut planned = vec![0; machines];
+        for (seconds, index, test) in all {
+            let next = (0..machines).min_by_key(|&machine| planned[machine]).unwrap_or_default();
+            planned[next] += seconds;
+            parts[next][index].push(test.clone());
         }
-        loads
+        let load = |parts: Vec<Vec<String>>| {
+            let with_tests = self.selections.iter().zip(parts).filter(|(_, tests)| !tests.is_empty());
+            let selection = |(of, tests): (&Selection, _)| Selection { executable: of.executable.clone(), tests };
+            Self { selections: with_tests.map(selection).collect(), ..self.clone() }
+        };
+        parts.into_iter().map(load).collect()
     }
+}
+
+fn seconds_of(executable: &str, test: &str) -> u32 {
+    let of = |named: &str| SECONDS.iter().find(|(name, _)| *name == named).map(|&(_, seconds)| seconds);
+    of(test).or_else(|| of(executable)).unwrap_or(SECONDS_OTHERWISE)
 }
 
 /// Fetches the kernel that the lab boots, which other tests boot too.
@@ -211,4 +236,43 @@ fn hostile_guests(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let files = entries.map(|entry| entry.map(|entry| entry.path()));
     let files = files.filter(|path| path.as_ref().is_ok_and(|path| path.is_file() && path.extension().is_none()));
     files.collect::<Result<_, _>>().with_context(|| format!("cannot list {}", built.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Every test goes once, and no machine has much more to do than another.
+    #[test]
+    fn machines_share_the_tests() {
+        let selection = |name: &str, tests: &[&str]| Selection {
+            executable: TestExecutable {
+                name: name.to_owned(),
+                executable: PathBuf::from(name),
+                package_directory: PathBuf::new(),
+            },
+            tests: tests.iter().map(|&test| test.to_owned()).collect(),
+        };
+        let long = "disks::kvm_ext4_of_every_format_is_written_through_every_bus";
+        let load = Load {
+            selections: vec![
+                selection("kvm", &["a", "b"]),
+                selection("run", &["c", long, "d"]),
+                selection("image", &["e"]),
+            ],
+            ..Load::default()
+        };
+        let parts = load.split(2);
+        let names = |part: &Load| -> Vec<_> {
+            let selections = part.selections.iter();
+            let all = selections.flat_map(|of| of.tests.iter().map(|test| (of.executable.name.clone(), test.clone())));
+            all.collect()
+        };
+        let all: Vec<_> = parts.iter().flat_map(names).collect();
+        assert_eq!((all.len(), all.iter().collect::<BTreeSet<_>>().len()), (6, 6), "{all:?}");
+        let seconds = |part: &Load| names(part).iter().map(|(name, test)| seconds_of(name, test)).sum::<u32>();
+        let [one, other] = [seconds(&parts[0]), seconds(&parts[1])];
+        assert!(one.abs_diff(other) <= 4, "{one} and {other} seconds");
+    }
 }

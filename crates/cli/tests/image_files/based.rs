@@ -105,7 +105,9 @@ fn a_vmdk_is_not_committed_in_half() {
         let tail = "ddb.adapterType = \"ide\"\n";
         fs::write(yard.path("base.vmdk"), [head, &line("RW", "a.raw"), &line(access, "b.raw"), tail].concat()).unwrap();
     };
-    ["a.raw", "b.raw"].iter().for_each(|name| yard.random(name, MIB, 9));
+    for name in ["a.raw", "b.raw"] {
+        yard.random(name, MIB, 9);
+    }
     write("RW");
     for name in ["top", "other"] {
         qemu_img(&yard, &format!("create -q -f vmdk -b base.vmdk -F vmdk {name}.vmdk 2M"));

@@ -179,6 +179,9 @@ fn a_resize_that_cannot_be_finished_is_told_as_one() {
     let (mut begun, mut refused) = (0, 0);
     for (size, new_bytes) in [("3M", 3 * MIB), ("512K", MIB / 2)] {
         for failing in 1..10 {
+            for name in ["vm.qcow2", "d.raw"] {
+                let _ = fs::remove_file(yard.path(name));
+            }
             image(&yard, ["convert", "-q", "-o", "data_file=d.raw", "disk.img", "vm.qcow2"]).succeeded();
             let mut strace = Command::new("strace");
             strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"]);

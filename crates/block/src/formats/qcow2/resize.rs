@@ -100,16 +100,16 @@ pub(super) fn set_size(
     let opened = chain::open_in(image_file, path, &FileOptions::default(), allowed)?;
     let metadata = opened.into_metadata(path)?;
     let header = own_file::read_header(file, path)?;
-    change(metadata, &header, size_bytes, preallocation, goes_on).map_err(|error| {
-        let is_in_force = own_file::read_header(file, path)
-            .is_ok_and(|now| now.size_bytes == size_bytes && size_bytes != header.size_bytes);
-        if !is_in_force {
+    let has_now = |size_bytes| own_file::read_header(file, path).is_ok_and(|now| now.size_bytes == size_bytes);
+    let is_as_it_was = || has_now(header.size_bytes);
+    change(metadata, &header, size_bytes, preallocation, &is_as_it_was, goes_on).map_err(|error| {
+        if size_bytes == header.size_bytes || !has_now(size_bytes) {
             return failed(path)(error);
         }
-        let remedy = Remedy::RepairImage;
         let problem = format!(
             "has its new size, {size_bytes} bytes, but what is to be done then failed ({error}), and storage may be lost \
-             that {remedy} finds"
+             that {} finds",
+            Remedy::RepairImage
         );
         ImageError::Unusable { path: path.to_owned(), problem }
     })
@@ -128,6 +128,7 @@ fn change(
     header: &Header,
     size_bytes: u64,
     preallocation: Preallocation,
+    is_as_it_was: &dyn Fn() -> bool,
     goes_on: &dyn Fn() -> bool,
 ) -> io::Result<()> {
     let old_bytes = header.size_bytes;
@@ -138,18 +139,14 @@ fn change(
         wanted => wanted,
     };
     if size_bytes > old_bytes {
-        // What it was given is taken back. What cannot be, as it is not known where the disk ends, is leaked.
-        let take_back =
-            |metadata: &mut Metadata| cut_off(metadata, old_bytes, size_bytes).and_then(|()| settle(metadata));
         let grown = grow(&mut metadata, header, size_bytes, preallocation, goes_on);
+        let grown = grown.and_then(|()| write_size(&mut metadata, header, size_bytes));
         grown.inspect_err(|_| {
-            let _ = take_back(&mut metadata);
-            // The header says nothing else yet.
-            let _ = if has_data_file { metadata.data().truncate(old_bytes) } else { Ok(()) };
-        })?;
-        let written = write_size(&mut metadata, header, size_bytes);
-        written.inspect_err(|_| {
-            let _ = take_back(&mut metadata);
+            // Where the header has the new size, the disk wants what it was given. What cannot be taken back is leaked.
+            let takes_back = is_as_it_was();
+            let cut = if takes_back { cut_off(&mut metadata, old_bytes, size_bytes) } else { Ok(()) };
+            let _ = cut.and_then(|()| settle(&mut metadata));
+            let _ = if takes_back && has_data_file { metadata.data().truncate(old_bytes) } else { Ok(()) };
         })?;
         return settle(&mut metadata);
     }
