@@ -95,6 +95,7 @@ fn tests() -> Command {
     let (cargo, mut command) = (cargo(), Command::new("env"));
     command.arg("--default-signal=HUP,INT").arg(cargo.get_program());
     cargo.get_current_dir().map(|directory| command.current_dir(directory));
+    command.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
     if env::var_os(TEST_THREADS).is_none() {
         let threads = TESTS_A_CPU * thread::available_parallelism().map_or(1, usize::from);

@@ -239,7 +239,7 @@ impl ReplacementFile {
     }
 
     fn sync_directory(&self) -> Result<(), ReplacementError> {
-        // Whatever that says: the file is there, and whole.
+        // Whatever that says, the file has its name.
         fsync(self.new.directory()).map_err(|errno| ReplacementError::Failed {
             action: "write to stable storage the directory of",
             path: self.path().to_owned(),

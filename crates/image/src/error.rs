@@ -142,7 +142,12 @@ impl Error {
 
     /// The same of making a file at `path`: that there is no room for it, if that is what it was.
     pub(crate) fn or_no_space(self, path: &Path) -> Self {
-        if is_storage_full(&self) { ReplacementError::NoSpace(path.to_owned()).into() } else { self }
+        match self.cause() {
+            // That says itself whether there is a file.
+            Self::Replacement(_) => self,
+            _ if is_storage_full(&self) => ReplacementError::NoSpace(path.to_owned()).into(),
+            _ => self,
+        }
     }
 
     /// The same of filling a device of so many bytes: that it is too small, if that is what it was.

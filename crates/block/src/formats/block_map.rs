@@ -225,6 +225,11 @@ impl BlockMapDisk {
         self.worker.image().map(range)
     }
 
+    /// Whether every byte of it may be changed, where it is open for that.
+    pub(super) fn is_writable(&self) -> bool {
+        self.worker.image().is_writable()
+    }
+
     /// The files that its bytes are in.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.worker.image().files()

@@ -76,9 +76,9 @@ impl WholeCommand {
             Self::Dd(args) => dd::run(args),
             Self::Bench(args) => bench::run(args),
         };
-        // Nothing of these is half-done: what is changed in place is as it was, or what is left of it comes next time.
+        // What is changed in place is as it was, or goes on, or begins again.
         done.map_err(|error| match is_storage_full(error.as_ref()) {
-            true => anyhow!("{error:#}: free some, and run this again"),
+            true => anyhow!("{error:#}: make room there, and run this again"),
             false => error,
         })
     }

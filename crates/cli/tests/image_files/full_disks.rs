@@ -56,7 +56,7 @@ fn what_finds_no_room_gives_back_what_it_had() {
                 break;
             }
             failed += 1;
-            outcome.failed(1, &["x.qcow2", ": free some, and run this again"]);
+            outcome.failed(1, &["x.qcow2", ": make room there, and run this again"]);
             // Nothing is to be repaired.
             qemu_img(&yard, "check -q -f qcow2 small/x.qcow2");
             run("check small/x.qcow2").succeeded();

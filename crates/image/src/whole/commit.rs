@@ -74,7 +74,7 @@ impl Commit {
                 Kind::Vmdk(commit) => commit.empty(),
             };
             emptied.with_context(|| {
-                format!("{} has all of {name}, but that is not emptied: commit it again", shown(&committed.base))
+                format!("{} has all of {name}, which may not be empty now: commit it again", shown(&committed.base))
             })?;
         }
         Ok(committed)

@@ -139,13 +139,14 @@ impl<'a> Resize<'a> {
             }
             Ok(file.sync_all()?)
         };
-        grow()
-            .or_else(|error| {
-                // What could not be had is given back.
-                file.set_len(sizes.start.min(sizes.end))?;
-                Err(error)
-            })
-            .with_context(failed)
+        grow().map_err(|error| {
+            // What could not be had is given back.
+            let _ = file.set_len(sizes.start.min(sizes.end));
+            let error = check(watch).err().unwrap_or(error);
+            let has_new = !sizes.is_empty() || sizes.start > sizes.end;
+            let has_new = has_new && file.metadata().is_ok_and(|metadata| metadata.len() == sizes.end);
+            error.context(if has_new { format!("{name} has its new size, but it may not last") } else { failed() })
+        })
     }
 
     fn failed(&self) -> String {

@@ -198,6 +198,10 @@ fn open_base(
         Some(ChainFormat::BlockMap(format)) => {
             let disk = BlockMapDisk::open_behind(file, path, format, &options, allowed, &mut files)?;
             refuse_smaller(&disk, path, image.format, size_bytes)?;
+            if !disk.is_writable() && !disk.geometry().read_only {
+                let problem = "has parts that may not be written: convert the image above to a new one";
+                return Err(ImageError::Unusable { path: path.to_owned(), problem: problem.into() });
+            }
             Arc::new(disk)
         }
         Some(ChainFormat::Luks) => {

@@ -139,21 +139,24 @@ fn change(
         wanted => wanted,
     };
     if size_bytes > old_bytes {
+        let data_bytes = metadata.data().length_bytes();
         let grown = grow(&mut metadata, header, size_bytes, preallocation, goes_on);
         let grown = grown.and_then(|()| write_size(&mut metadata, header, size_bytes));
         grown.inspect_err(|_| {
             // Where the header has the new size, the disk wants what it was given. What cannot be taken back is leaked.
             let takes_back = is_as_it_was();
-            let cut = if takes_back { cut_off(&mut metadata, old_bytes, size_bytes) } else { Ok(()) };
-            let _ = cut.and_then(|()| settle(&mut metadata));
-            let _ = if takes_back && has_data_file { metadata.data().truncate(old_bytes) } else { Ok(()) };
+            let _ = if takes_back { cut_off(&mut metadata, old_bytes, size_bytes) } else { Ok(()) };
+            let _ = settle(&mut metadata);
+            let _ = if takes_back && has_data_file { metadata.data().truncate(data_bytes) } else { Ok(()) };
         })?;
         return settle(&mut metadata);
     }
     // Cut off anywhere, what lies behind the end is allocated at worst.
-    write_size(&mut metadata, header, size_bytes)?;
-    cut_off(&mut metadata, size_bytes, old_bytes)?;
-    settle(&mut metadata)?;
+    let shrunk = write_size(&mut metadata, header, size_bytes);
+    let shrunk = shrunk.and_then(|()| cut_off(&mut metadata, size_bytes, old_bytes));
+    // What was reserved is given back whatever became of it.
+    let settled = settle(&mut metadata);
+    shrunk.and(settled)?;
     if has_data_file && size_bytes < old_bytes {
         metadata.data().truncate(size_bytes)?;
         metadata.data().sync()?;
@@ -289,6 +292,9 @@ fn cut_off(metadata: &mut Metadata, size_bytes: u64, old_bytes: u64) -> io::Resu
     metadata.cut_off_tables(first_table)
 }
 
+/// What is made zeros before somebody is asked whether to go on.
+const ZEROED_BYTES: usize = 1 << 30;
+
 /// Sees to it that the disk is zeros from an offset on, on stable storage: the rest of a cluster may hold what a larger
 /// disk held there, and an image behind this one may be longer than this one was.
 fn zero_from(disk: &Qcow2Disk, offset_bytes: u64, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
@@ -308,11 +314,14 @@ fn zero_from(disk: &Qcow2Disk, offset_bytes: u64, goes_on: &dyn Fn() -> bool) ->
         }
     }
     for extent in walk_extents(disk, start..capacity_bytes) {
-        check(goes_on)?;
         let Extent { offset_bytes, length_bytes, kind } = extent?;
         if kind == ExtentKind::Data {
-            let zeroes = Operation::WriteZeroes { length_bytes, may_unmap: true };
-            read::perform(&mut *queue, zeroes, offset_bytes, &[])?;
+            for at in (0..length_bytes).step_by(ZEROED_BYTES) {
+                check(goes_on)?;
+                let length_bytes = (length_bytes - at).min(ZEROED_BYTES as u64);
+                let zeroes = Operation::WriteZeroes { length_bytes, may_unmap: true };
+                read::perform(&mut *queue, zeroes, offset_bytes + at, &[])?;
+            }
         }
     }
     read::perform(&mut *queue, Operation::Flush, 0, &[])

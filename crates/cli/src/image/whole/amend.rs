@@ -119,7 +119,11 @@ pub fn run(args: &AmendArgs) -> Result<()> {
             false => error.into(),
         })?;
     }
-    resize.map_or(Ok(()), |resize| resize.run(&args.allow_dir, &Nobody))?;
+    let resized = resize.map_or(Ok(()), |resize| resize.run(&args.allow_dir, &Nobody));
+    resized.map_err(|error| match changes_header {
+        true => anyhow!(error).context(format!("{image}: all but the size is amended")),
+        false => error.into(),
+    })?;
     match (slots, format) {
         (Some(change), Format::Luks) => LuksDisk::change_slots(&file, key.as_ref(), &change)?,
         (Some(change), _) => Qcow2Disk::change_slots(&file, key.as_ref(), &change)?,

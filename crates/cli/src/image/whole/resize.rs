@@ -9,6 +9,7 @@ use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image::{self, ImageFile};
 use blockyard_command_line::terminal::print;
+use blockyard_image::Nobody;
 use blockyard_image::whole::resize::{NewSize, Resize};
 use blockyard_session::open::{OpenOptions, open_disk, open_to_change};
 use clap::Args;
@@ -76,8 +77,11 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     };
     let resize = Resize::new(&file, format, old_bytes, args.size, args.shrink, preallocation)?;
     let resize = resize.with_keys(named.keys());
-    // It may take long.
-    resize.run(&args.allow_dir, &AtTerminal::catch()?)?;
+    match resize.new_bytes() > old_bytes {
+        // It may take long.
+        true => resize.run(&args.allow_dir, &AtTerminal::catch()?)?,
+        false => resize.run(&args.allow_dir, &Nobody)?,
+    }
     let sizes = (size::human(old_bytes), size::human(resize.new_bytes()));
     if args.quiet { Ok(()) } else { print(&format!("{}: {} -> {}", shown(&path), sizes.0, sizes.1)) }
 }

@@ -187,8 +187,7 @@ impl Target {
     pub(super) fn finish(self, end: Option<u64>, durable: bool, bitmaps: Option<&CopiedBitmaps>) -> Result<()> {
         match self.0 {
             Kind::New { path, file, writer } => {
-                writer.finish(&file, end, durable, bitmaps).map_err(|error| error.or_no_space(&path))?;
-                Ok(file.commit(durable)?)
+                writer.finish(file, end, durable, bitmaps).map_err(|error| error.or_no_space(&path))
             }
             Kind::OnDevice { device, device_bytes, writer, .. } => {
                 complete(&device, *writer, end, durable, bitmaps).map_err(|error| {

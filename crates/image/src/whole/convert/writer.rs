@@ -94,10 +94,10 @@ impl Writer {
         Ok((file, Self::Disk { disk, unmap, is_zero: image.format != Format::Luks }))
     }
 
-    /// Completes it, in its file, which has no name yet.
+    /// Completes it, and gives it its name.
     pub(super) fn finish(
         self,
-        file: &ReplacementFile,
+        file: ReplacementFile,
         end: Option<u64>,
         durable: bool,
         bitmaps: Option<&CopiedBitmaps>,
@@ -113,17 +113,17 @@ impl Writer {
             Self::Overlay { disk, .. } => drop(disk),
             Self::Qcow2 { mut writer, .. } => {
                 let ended = end.map_or(Ok(()), |end| writer.end_at(end));
-                ended.and_then(|()| writer.finish()).with_context(|| not_complete(file))?;
+                ended.and_then(|()| writer.finish()).with_context(|| not_complete(&file))?;
             }
-            Self::BlockMap(writer) => writer.finish().with_context(|| not_complete(file))?,
-            Self::VmdkStream(writer) => writer.finish().with_context(|| not_complete(file))?,
+            Self::BlockMap(writer) => writer.finish().with_context(|| not_complete(&file))?,
+            Self::VmdkStream(writer) => writer.finish().with_context(|| not_complete(&file))?,
         }
         if let Some(CopiedBitmaps { source, leaves_out_unusable }) = bitmaps {
             let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
             let image = OpenedFile::new(handle, file.path().to_owned());
             Qcow2Disk::copy_bitmaps(&image, source, *leaves_out_unusable)?;
         }
-        Ok(())
+        Ok(file.commit(durable)?)
     }
 }
 
