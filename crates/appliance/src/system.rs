@@ -7,10 +7,10 @@ use crate::kernel::Kernel;
 use crate::kernel_command_line;
 use crate::kernel_log::{Farewell, KernelLog};
 use crate::kernel_process;
-use crate::machine::{self, Launcher, Lines, Machine, MachineParts, Patience, ServedElsewhere, export};
+use crate::machine::{self, ENDING, Launcher, Lines, Machine, MachineParts, Patience, ServedElsewhere, export};
 use blockyard_block::{MemoryDisk, wait_ready};
 use blockyard_session::server::{Session, SessionStatistics};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -92,8 +92,6 @@ pub enum Ending {
     LostDisk(String),
 }
 
-/// How long a guest may take to be gone that has let go of a disk: on a busy machine, its processes take a while.
-const GONE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// Of the disk that a kernel connects to which has nothing else to connect to.
 const NOTHING_BYTES: u32 = 4096;
 /// What User-Mode Linux says when it wants to begin anew, and cannot (Linux, arch/um/os-Linux/main.c): it would execute
@@ -192,7 +190,7 @@ impl System {
             _ if has_ended => {}
             None => return Ok(None),
             // Mostly because it is about to be gone altogether.
-            Some(_) if self.machine.process.ends_within(GONE) => {}
+            Some(_) if self.machine.process.ends_within(ENDING) => {}
             Some(reason) => {
                 self.end();
                 return Ok(Some(Ending::LostDisk(reason)));
