@@ -8,8 +8,17 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 const DEVICE_BYTES: u64 = 8 << 20;
+
+/// Whoever looks for a free device may open one that another has just got, for a moment, and be seen then.
+static LOOKING: RwLock<()> = RwLock::new(());
+
+/// Nobody looks for a device while this is held.
+fn nobody_looks() -> RwLockWriteGuard<'static, ()> {
+    LOOKING.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 struct LoopDevice {
     path: PathBuf,
@@ -21,6 +30,7 @@ impl LoopDevice {
     }
 
     fn with(file: &Path, options: &[&str]) -> Self {
+        let _looking = LOOKING.read().unwrap_or_else(PoisonError::into_inner);
         let losetup = Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output();
         let output = losetup.expect("losetup comes with the package `mount`");
         let error = String::from_utf8_lossy(&output.stderr);
@@ -209,6 +219,7 @@ fn exclusively(path: &Path, writable: bool) -> File {
 fn a_device_that_nobody_is_known_to_have_is_waited_for_as_a_file_is() {
     let directory = tempfile::tempdir().unwrap();
     let device = LoopDevice::on(&file_of(directory.path(), DEVICE_BYTES));
+    let _alone = nobody_looks();
     let holder = exclusively(&device.path, false);
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| FileDisk::open(&device.path, &FileOptions::default()).map(drop));
@@ -222,6 +233,7 @@ fn a_device_that_nobody_is_known_to_have_is_waited_for_as_a_file_is() {
 fn who_has_a_device_is_named_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let device = LoopDevice::on(&file_of(directory.path(), DEVICE_BYTES));
+    let _alone = nobody_looks();
     let holder = exclusively(&device.path, true);
     let refused = FileDisk::open(&device.path, &FileOptions::default()).unwrap_err().to_string();
     assert_eq!(refused, format!("{} is in use: this process itself has it open for writing", device.path.display()));
