@@ -90,8 +90,8 @@ impl<'a> Resize<'a> {
         self.sizes.end
     }
 
-    /// Resizes it. What the image is based on lies in `allow_dirs`. Writing zeros takes long, and ends when `watch` says
-    /// so.
+    /// Resizes it. What the image is based on lies in `allow_dirs`. Writing zeros takes long, and ends when `watch`
+    /// says so.
     ///
     /// # Errors
     /// When the image cannot be written: then it is as large as before, or the error says that it is not.
