@@ -18,7 +18,6 @@ mod second_opinions;
 mod test;
 
 use anyhow::{Context, bail};
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::LazyLock;
@@ -147,9 +146,8 @@ const INCREMENTAL: &str = "CARGO_INCREMENTAL";
 static IS_COMPILED_ONCE: LazyLock<bool> = LazyLock::new(|| {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let kept = target.join(build::TARGET).join("debug/incremental");
-    let is_of_library = |name: &OsStr| name.to_string_lossy().starts_with("blockyard_block-");
     let mut entries = fs::read_dir(kept).into_iter().flatten().flatten();
-    !entries.any(|entry| is_of_library(&entry.file_name()))
+    !entries.any(|entry| entry.file_name().to_string_lossy().starts_with("blockyard_block-"))
 });
 
 /// Runs `command` with the terminal as it is; an error when it fails.

@@ -74,7 +74,7 @@ fn bitmaps_of(file: &File, path: &Path, header: &Header) -> Result<Vec<Bitmap>, 
 }
 
 /// Sees to it that what a disk of `size_bytes` would have behind its present end are zeros. It goes on ending there.
-pub(super) fn zero_behind_end(
+fn zero_behind_end(
     file: &File,
     path: &Path,
     old_bytes: u64,
@@ -88,7 +88,7 @@ pub(super) fn zero_behind_end(
 }
 
 /// Changes where the disk ends.
-pub(super) fn set_size(
+fn set_size(
     file: &File,
     path: &Path,
     size_bytes: u64,
