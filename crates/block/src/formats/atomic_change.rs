@@ -42,7 +42,7 @@ use crate::replacement::NewFile;
 use crate::users::is_one_user;
 use crate::{Disk, FileOptions, OpenedFile, shown};
 use found_journal::{journal_place, refuse_marked};
-use journal_record::JournalRecord;
+use journal_record::{JournalRecord, make_ours};
 use rustix::fs::{AtFlags, Mode, Uid, fchmod, fchown, fstat, fsync, statat};
 use rustix::io::Errno;
 use std::io;
@@ -126,6 +126,8 @@ impl AtomicChange {
         }
         // Whatever the umask has taken away.
         fchmod(journal.file(), mode).map_err(|errno| failed(errno.into()))?;
+        // Before anything is done that would be lost.
+        make_ours(journal.file()).map_err(failed)?;
         let file = journal.file().try_clone().map_err(failed)?;
         let logical_block_bytes = base.geometry().logical_block_bytes;
         let options = FileOptions { logical_block_bytes, ..FileOptions::default() };

@@ -79,6 +79,23 @@ fn an_image_in_several_files_is_not_changed_as_a_whole() {
     assert_eq!(unfinished(&rig), 0);
 }
 
+/// Nobody would know the change's file as one: said before anything is done that would be lost.
+#[test]
+fn a_change_whose_file_cannot_be_marked_does_not_begin() {
+    let rig = Rig::empty(16);
+    let before = fs::read(&rig.image).unwrap();
+    let mut strace = Command::new("strace");
+    strace.args(["-qq", "-o", "/dev/null", "-e", "trace=fsetxattr", "-e", "inject=fsetxattr:error=EPERM"]);
+    strace.args([env!("CARGO_BIN_EXE_blockyard"), "image", "mkdir", "--atomic", "disk.img", "/x"]);
+    let output = strace.current_dir(rig.directory.path()).output();
+    let output = output.unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let expected = "cannot make a file beside disk.img: the attribute user.blockyard.journal cannot be set there";
+    assert!(said.contains(expected), "{said}");
+    assert!(fs::read(&rig.image).unwrap() == before && unfinished(&rig) == 0);
+}
+
 #[test]
 fn a_command_that_is_killed_has_changed_nothing_or_all() {
     let rig = Rig::empty(16);

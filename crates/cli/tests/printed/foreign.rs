@@ -133,3 +133,16 @@ fn names_of_files_are_harmless() {
         }
     }
 }
+
+/// A line that says what was done is one line, whatever is written.
+#[test]
+fn what_was_done_is_told_in_one_line() {
+    let yard = Yard::new();
+    fs::write(yard.path("a.img"), [1; 4096]).unwrap();
+    for words in [["convert", "a.img", "b\nc.qcow2"], ["dd", "if=a.img", "of=b\nc.img"]] {
+        let outcome = image(&yard, &words).succeeded();
+        is_harmless(&outcome, words[0]);
+        assert_eq!(outcome.stdout.lines().count(), 1, "{}", outcome.stdout);
+        assert!(yard.path(words[2].trim_start_matches("of=")).exists());
+    }
+}

@@ -96,6 +96,22 @@ pub(super) fn is_ours(journal: &File) -> io::Result<bool> {
     })
 }
 
+/// Has the file of a change that begins say that it is one; where its file system keeps that.
+///
+/// # Errors
+/// Also when it would be kept and cannot be said: whoever finds the file would take it for somebody else's.
+pub(super) fn make_ours(journal: &File) -> io::Result<()> {
+    if !JOURNAL_MARK.set(journal, &identity(journal)?)? && JOURNAL_MARK.look(journal)? == Marked::No {
+        let problem = format!("the attribute {} cannot be set there", JOURNAL_MARK.name());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    Ok(())
+}
+
+fn identity(file: &File) -> io::Result<LastingIdentity> {
+    LastingIdentity::of(file)?.ok_or_else(|| io::Error::other("its file system keeps no time of birth"))
+}
+
 impl Mark {
     pub(super) fn name(&self) -> &'static str {
         self.0
@@ -160,13 +176,7 @@ impl<'journal> JournalRecord<'journal> {
         let stamp = Stamp::stable(image)?;
         let at = journal.metadata()?.len().next_multiple_of(SECTOR_BYTES);
         journal.set_len(at + SECTOR_BYTES)?;
-        let identity =
-            |file| LastingIdentity::of(file)?.ok_or_else(|| io::Error::other("its file system keeps no time of birth"));
         let (own, image) = (identity(journal)?, identity(image)?);
-        if !JOURNAL_MARK.set(journal, &own)? && JOURNAL_MARK.look(journal)? == Marked::No {
-            // Whoever finds it would take it for somebody else's.
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "its file cannot be given an attribute here"));
-        }
         Self { journal, at, state: State::Prepared, marked: false, stamp, own, image }.write()
     }
 

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
 use blockyard_block::specification::{DiskSpecification, Format, Kind, SaidFormat, temporary_directory};
 use blockyard_block::{
-    Disk, KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, directory_of, shown, size,
+    Disk, KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, directory_of, printable, shown, size,
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::failures::suggest_in_place;
@@ -198,8 +198,8 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
         digest: args.digest,
         salvage: args.salvage,
     };
-    let from = source_names.join(" + ");
-    let mut conversion = Conversion::new([&from, target_name], source, target, options).with_bitmaps(bitmaps);
+    let (from, into) = (printable(&source_names.join(" + ")), printable(target_name));
+    let mut conversion = Conversion::new([&from, &into], source, target, options).with_bitmaps(bitmaps);
     if let Some(file) = expected {
         conversion = conversion.of_expected(file);
     }
@@ -216,7 +216,7 @@ pub fn run(args: &ConvertArgs) -> Result<()> {
     }
     tell_of_lost(&from, &lost);
     let seconds = started.elapsed().as_secs_f64();
-    print(&format!("{from} -> {target_name}: {} in {seconds:.2} s", size::human(length_bytes)))?;
+    print(&format!("{from} -> {into}: {} in {seconds:.2} s", size::human(length_bytes)))?;
     digest.map_or(Ok(()), |digest| print(&format!("SHA-256 of the contents: {digest}")))
 }
 

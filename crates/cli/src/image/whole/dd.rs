@@ -6,7 +6,7 @@ use super::shut_in::shut_in;
 use anyhow::{Result, bail};
 use blockyard_block::layers::PartitionDisk;
 use blockyard_block::specification::{DiskSpecification, Format};
-use blockyard_block::{Compression, shown, size};
+use blockyard_block::{Compression, printable, shown, size};
 use blockyard_command_line::disk;
 use blockyard_command_line::failures::suggest_in_place;
 use blockyard_command_line::image::at_terminal::AtTerminal;
@@ -144,6 +144,7 @@ pub fn run(args: &DdArgs) -> Result<()> {
             }
         },
     };
+    let (from, to) = (printable(&from), printable(&to));
     let conversion = Conversion::new([&from, &to], source, to_make, ConvertOptions::default());
     disk::keep_unreadable();
     shut_in(&[&named, &target], conversion.replaces_in().into_iter().collect(), conversion.threads())?;
