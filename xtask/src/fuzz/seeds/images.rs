@@ -8,13 +8,13 @@ pub(super) fn corpora() -> Vec<Corpus> {
             source: "crates/block/src/formats/qcow2/tests/fuzz.rs",
             function: "fuzz_a_spoiled_image_neither_panics_nor_hangs",
             modules: "formats__qcow2__tests__fuzz",
-            seeds: spoiled_images(),
+            seeds: spoiled_images(&Seed::default().u8(USED_IN_ALL_WAYS)),
         },
         Corpus {
             source: "crates/block/src/formats/qcow2/tests/fuzz.rs",
             function: "fuzz_what_the_checker_calls_clean_opens",
             modules: "formats__qcow2__tests__fuzz",
-            seeds: spoiled_images(),
+            seeds: spoiled_images(&Seed::default()),
         },
         block_maps("fuzz_a_spoiled_vdi_neither_panics_nor_hangs", vdis()),
         block_maps("fuzz_a_spoiled_vhd_neither_panics_nor_hangs", vhds()),
@@ -49,20 +49,23 @@ pub(super) fn corpora() -> Vec<Corpus> {
 /// Variants of the target's `Spoil`.
 const SPOILS: u16 = 4;
 
-fn entry(byte: u16, value: u64) -> Seed {
-    Seed::default().length(1).choice(1, SPOILS).u16(byte / 8).u64(value)
+/// What the target for spoiled images takes for all of its uses.
+const USED_IN_ALL_WAYS: u8 = 0;
+
+fn entry(before: &Seed, byte: u16, value: u64) -> Seed {
+    before.clone().length(1).choice(1, SPOILS).u16(byte / 8).u64(value)
 }
 
-fn spoiled_images() -> Vec<(&'static str, Seed)> {
+fn spoiled_images(before: &Seed) -> Vec<(&'static str, Seed)> {
     vec![
-        ("good", Seed::default().length(0)),
-        ("cut_off_in_the_header", Seed::default().length(1).choice(3, SPOILS).u16(80)),
-        ("cut_off_in_the_tables", Seed::default().length(1).choice(3, SPOILS).u16(2048)),
-        ("l1_table_far_away", entry(40, 1 << 55)),
-        ("l1_table_on_the_header", entry(40, 0)),
-        ("refcount_table_far_away", entry(48, 1 << 55)),
-        ("size_of_the_largest_disk", entry(24, 1 << 56)),
-        ("marked_dirty", entry(72, 1)),
+        ("good", before.clone().length(0)),
+        ("cut_off_in_the_header", before.clone().length(1).choice(3, SPOILS).u16(80)),
+        ("cut_off_in_the_tables", before.clone().length(1).choice(3, SPOILS).u16(2048)),
+        ("l1_table_far_away", entry(before, 40, 1 << 55)),
+        ("l1_table_on_the_header", entry(before, 40, 0)),
+        ("refcount_table_far_away", entry(before, 48, 1 << 55)),
+        ("size_of_the_largest_disk", entry(before, 24, 1 << 56)),
+        ("marked_dirty", entry(before, 72, 1)),
     ]
 }
 

@@ -118,26 +118,54 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     }
 }
 
+/// What can be done with an image that matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Read,
+    Write,
+    MergeBitmaps,
+    ClearBitmap,
+    RemoveBitmap,
+}
+
+impl Use {
+    const ALL: [Self; 5] = [Self::Read, Self::Write, Self::MergeBitmaps, Self::ClearBitmap, Self::RemoveBitmap];
+
+    /// One of them: in the time that all take, five times as many images are seen. 0, which cases of the corpus have,
+    /// is all.
+    fn chosen(which: u8) -> impl Iterator<Item = Self> {
+        let one = usize::from(which) % Self::ALL.len();
+        let uses = Self::ALL.into_iter().enumerate();
+        uses.filter(move |(index, _)| which == 0 || *index == one).map(|(_, chosen)| chosen)
+    }
+
+    /// Whether it works does not matter, only that it ends.
+    fn perform(self, path: &Path) {
+        let action = match self {
+            Self::Read | Self::Write => {
+                if let Ok(disk) = open(path, self == Self::Read) {
+                    use_it(&disk);
+                }
+                return;
+            }
+            Self::MergeBitmaps => Qcow2BitmapAction::Merge { source: "another".to_owned() },
+            Self::ClearBitmap => Qcow2BitmapAction::Clear,
+            Self::RemoveBitmap => Qcow2BitmapAction::Remove,
+        };
+        let _ = change_bitmap(path, "one", action);
+    }
+}
+
 #[test]
 fn fuzz_a_spoiled_image_neither_panics_nor_hangs() {
     let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
-    blockyard_fuzz::check!(300).with_type::<Vec<Spoil>>().for_each(|spoils| {
+    blockyard_fuzz::check!(1500).with_type::<(u8, Vec<Spoil>)>().for_each(|(which, spoils)| {
         let bytes = spoiled(spoils);
         let _ = Header::parse(&bytes, bytes.len() as u64);
-        for read_only in [true, false] {
+        for chosen in Use::chosen(*which) {
             fs::write(&path, &bytes).unwrap();
-            if let Ok(disk) = open(&path, read_only) {
-                use_it(&disk);
-            }
-        }
-        for action in [
-            Qcow2BitmapAction::Merge { source: "another".to_owned() },
-            Qcow2BitmapAction::Clear,
-            Qcow2BitmapAction::Remove,
-        ] {
-            fs::write(&path, &bytes).unwrap();
-            let _ = change_bitmap(&path, "one", action);
+            chosen.perform(&path);
         }
     });
 }
