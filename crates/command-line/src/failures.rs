@@ -32,11 +32,13 @@ pub fn replacement(error: &anyhow::Error) -> Option<&ReplacementError> {
     }
 }
 
-/// An error of a command with -n: says that a mount point can be written in place.
+/// An error of a command with -n: says that what cannot be replaced can be written in place.
 pub fn suggest_in_place(error: impl Into<anyhow::Error>) -> anyhow::Error {
     let error = error.into();
     match replacement(&error) {
-        Some(ReplacementError::MountPoint(_)) => anyhow!("{error}, or write into it as it is, with -n"),
+        Some(ReplacementError::MountPoint(_) | ReplacementError::Sticky(_)) => {
+            anyhow!("{error}, or write into it as it is, with -n")
+        }
         _ => error,
     }
 }

@@ -39,7 +39,7 @@ fn words(remedy: Remedy<'_>) -> Option<String> {
         Remedy::LongerTimeout => "--timeout gives it longer",
         Remedy::LetShrink => "add --shrink",
         Remedy::Preallocation => "--preallocation",
-        Remedy::LargerImage => "`blockyard image resize` makes images larger",
+        Remedy::LargerImage => "`blockyard image resize` makes raw, qcow2 and LUKS images larger",
         Remedy::RepairFileSystem => {
             "`blockyard image fsck -y` repairs what is damaged, and with --atomic such a change would be undone"
         }

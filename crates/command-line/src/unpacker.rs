@@ -92,9 +92,12 @@ impl Read for OfProcess {
         while said.len() < FAILURE_BYTES_MAX {
             self.wait_for(&failure)?;
             let mut more = [0; 512];
-            match failure.read(&mut more)? {
-                0 => break,
-                count => said.extend(more.get(..count).unwrap_or_default()),
+            match failure.read(&mut more) {
+                Ok(0) => break,
+                Ok(count) => said.extend(more.get(..count).unwrap_or_default()),
+                // Who asks again would not get what was said so far.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         if said == DONE {

@@ -150,12 +150,13 @@ impl Error {
         }
     }
 
-    /// The same of filling a device of so many bytes: that it is too small, if that is what it was.
+    /// The same of filling a device of so many bytes: that it, or what it has of a pool, is too small, if that is what
+    /// it was.
     pub(crate) fn or_small_device(self, device_bytes: u64) -> Self {
         match is_storage_full(&self) {
             true => Self::Refused(format!(
-                "the device has {device_bytes} bytes, too few for the image: `blockyard image measure` says how many it may \
-                 take"
+                "the device has {device_bytes} bytes, or storage for less, too few for the image: `blockyard image measure` \
+                 says how many it may take"
             )),
             false => self,
         }

@@ -196,10 +196,19 @@ impl FileFormat {
 
     /// The format that a file's contents show; `None` for raw. The outer `None`: there is nothing to read, as in a
     /// directory or a FIFO.
-    pub fn of_file(file: &File) -> Option<Option<&'static Self>> {
-        let kind = file.metadata().ok()?.file_type();
-        let holds_blocks = kind.is_file() || kind.is_block_device();
-        holds_blocks.then(|| Ends::read(file))?.map(|ends| ends.format())
+    ///
+    /// # Errors
+    /// When that cannot be read by which it would be known.
+    pub fn of_file(file: &File) -> io::Result<Option<Option<&'static Self>>> {
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Ok(None);
+        }
+        let (ends, has_last) = Ends::read(file)?;
+        match ends.format() {
+            None => has_last.map(|()| Some(None)),
+            found => Ok(Some(found)),
+        }
     }
 
     /// The format of a file that begins and ends so, each at most a sector; `None` for raw. No end: it is not known.
@@ -214,9 +223,9 @@ impl FileFormat {
             file.read_exact_at(&mut bytes, *offset).is_ok() && bytes == *signature
         };
         match Self::of_file(file) {
-            Some(Some(format)) => format.sort == Sort::Disk,
-            Some(None) => RAW_DISKS.iter().any(begins),
-            None => false,
+            Ok(Some(Some(format))) => format.sort == Sort::Disk,
+            Ok(Some(None)) => RAW_DISKS.iter().any(begins),
+            Ok(None) | Err(_) => false,
         }
     }
 
@@ -225,7 +234,8 @@ impl FileFormat {
     /// # Errors
     /// When it cannot be read.
     pub fn signs_of(file: &File) -> io::Result<Vec<&'static str>> {
-        let ends = Ends::read(file).ok_or(io::ErrorKind::InvalidInput)?;
+        let (ends, has_last) = Ends::read(file)?;
+        has_last?;
         let formats = FORMATS.iter().filter(|format| format.signatures.iter().any(|signature| ends.has(signature)));
         let mut signs: Vec<_> = formats.map(|format| format.name).collect();
         // The first version of qcow begins as the second does.
@@ -267,16 +277,16 @@ struct Ends {
 }
 
 impl Ends {
-    fn read(mut file: &File) -> Option<Self> {
-        let (mut first, mut last) = (Vec::with_capacity(SECTOR_BYTES), vec![0; SECTOR_BYTES]);
-        file.rewind().ok()?;
-        file.take(SECTOR_BYTES as u64).read_to_end(&mut first).ok()?;
-        let length_bytes = file.seek(SeekFrom::End(0)).ok()?;
-        match length_bytes.checked_sub(SECTOR_BYTES as u64) {
-            Some(start) => file.read_exact_at(&mut last, start).ok()?,
-            None => last.clear(),
-        }
-        Some(Self { first, last })
+    /// Both, and whether there is the last: what a file begins with may say enough.
+    fn read(mut file: &File) -> io::Result<(Self, io::Result<()>)> {
+        let mut first = Vec::with_capacity(SECTOR_BYTES);
+        file.rewind()?;
+        file.take(SECTOR_BYTES as u64).read_to_end(&mut first)?;
+        let (last, has_last) = match last_sector(file) {
+            Ok(last) => (last, Ok(())),
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        Ok((Self { first, last }, has_last))
     }
 
     fn format(&self) -> Option<&'static FileFormat> {
@@ -304,6 +314,15 @@ impl Ends {
         };
         sector.get(offset..).is_some_and(|bytes| bytes.starts_with(signature.bytes))
     }
+}
+
+/// None of a file that is shorter.
+fn last_sector(mut file: &File) -> io::Result<Vec<u8>> {
+    let length_bytes = file.seek(SeekFrom::End(0))?;
+    let Some(start) = length_bytes.checked_sub(SECTOR_BYTES as u64) else { return Ok(Vec::new()) };
+    let mut last = vec![0; SECTOR_BYTES];
+    file.read_exact_at(&mut last, start)?;
+    Ok(last)
 }
 
 /// Whether a text has a line, in whatever case, before which there are only blank ones and comments.

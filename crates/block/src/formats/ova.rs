@@ -98,6 +98,9 @@ impl Ova {
         if let Some(packing) = &disk.packing {
             return Err(of_it(&format!("is {packing}: unpack the archive first")));
         }
+        if disk.format.is_empty() {
+            return Err(of_it("does not say its format, and only VMDK is supported: unpack it first"));
+        }
         if !disk.format.contains("vmdk") {
             let format: String = disk.format.chars().take(100).flat_map(char::escape_debug).collect();
             return Err(of_it(&format!("is in the format \"{format}\", and only VMDK is supported: unpack it first")));

@@ -45,6 +45,12 @@ pub enum ReplacementError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// The file, or its directory, has an attribute by which nothing there changes.
+    #[error("{} cannot be replaced: it or its directory is not to be changed (`lsattr -d`); name another file", shown(.0))]
+    Fixed(PathBuf),
+    /// The file is somebody else's, in a directory that is too and out of which its users may take their own only.
+    #[error("{} cannot be replaced: only its owner may take it out of its directory, which is sticky; name another file", shown(.0))]
+    Sticky(PathBuf),
     /// The file is a stranger's, in a sticky directory where anybody could put it: the contents would be that
     /// stranger's to read.
     #[error(

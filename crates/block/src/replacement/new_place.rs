@@ -70,6 +70,9 @@ impl NewPlace {
         if is_strangers(&place, status.stx_uid).map_err(failed)? {
             return Err(ReplacementError::Strangers(path.to_owned()));
         }
+        if let Some(refused) = cannot_be_replaced(&place, &status, path).map_err(failed)? {
+            return Err(refused);
+        }
         // To replace a file takes no more than its directory, but nobody expects a file to change that may not be
         // written.
         let flags = AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW;
@@ -79,9 +82,6 @@ impl NewPlace {
             Err(errno) => {
                 return Err(ReplacementError::NotWritable { path: path.to_owned(), source: errno.into() });
             }
-        }
-        if let Some(errno) = cannot_be_replaced(&place, &status).map_err(failed)? {
-            return Err(ReplacementError::NotWritable { path: path.to_owned(), source: errno.into() });
         }
         let file = place.open(OFlags::RDONLY).ok().filter(|file| is_same(file, &status));
         if let Some(file) = &file {
@@ -160,17 +160,19 @@ fn is_strangers(place: &Place, owner: u32) -> io::Result<bool> {
     Ok(is_shared && !is_known)
 }
 
-/// Why a file that may be written may not lose its name to another one, as far as that is known before.
-fn cannot_be_replaced(place: &Place, file: &Statx) -> io::Result<Option<Errno>> {
+/// Why a file may not lose its name to another one, as far as that is known before.
+fn cannot_be_replaced(place: &Place, file: &Statx, path: &Path) -> io::Result<Option<ReplacementError>> {
     let statx_of = |directory| statx(directory, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     let directory = statx_of(&place.directory)?;
     let fixed = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
-    let is_fixed = [&directory, file].into_iter().any(|status| status.stx_attributes.intersects(fixed));
+    if [&directory, file].into_iter().any(|status| status.stx_attributes.intersects(fixed)) {
+        return Ok(Some(ReplacementError::Fixed(path.to_owned())));
+    }
     // In a sticky directory, its owner, the file's and who may do all can.
     let me = geteuid();
     let is_sticky = Mode::from_raw_mode(directory.stx_mode.into()).contains(Mode::SVTX);
     let is_mine = me.is_root() || [directory.stx_uid, file.stx_uid].contains(&me.as_raw());
-    Ok((is_fixed || is_sticky && !is_mine).then_some(Errno::PERM))
+    Ok((is_sticky && !is_mine).then(|| ReplacementError::Sticky(path.to_owned())))
 }
 
 fn is_same(file: &File, status: &Statx) -> bool {

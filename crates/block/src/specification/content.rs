@@ -40,8 +40,8 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
     if let Some(said @ (Format::Raw | Format::Luks)) = said {
         return Ok(said);
     }
-    // Whoever opens it as a disk says better what is wrong with a file that cannot be read.
-    let Some(found) = FileFormat::of_file(file) else { return check_name(path, said) };
+    // Whoever opens it as a disk says better what is wrong with what holds none.
+    let Some(found) = seen(file, path, said)? else { return check_name(path, said) };
     let named = FileFormat::of_name(path);
     // `None`: what is not supported.
     let wanted = said.or_else(|| named.map_or(Some(Format::Raw), Format::of));
@@ -91,6 +91,15 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
     Err(OpenError::Content { path: path.to_owned(), problem })
 }
 
+/// What a file looks like ([`FileFormat::of_file`]). One that cannot be read is not taken for a raw disk.
+fn seen(file: &File, path: &Path, said: Option<Format>) -> Result<Option<Option<&'static FileFormat>>, OpenError> {
+    FileFormat::of_file(file).map_err(|error| {
+        let or_raw = or_raw(said);
+        let problem = format!("cannot be read where it would show its format ({error}): {or_raw}");
+        OpenError::Content { path: path.to_owned(), problem }
+    })
+}
+
 /// Why a compressed file is no disk here.
 pub(super) fn is_compressed(path: &Path) -> OpenError {
     OpenError::Content { path: path.to_owned(), problem: only_read(None) }
@@ -106,7 +115,7 @@ pub(super) fn check_compressed(
     said: Option<Format>,
 ) -> Result<Format, OpenError> {
     let wrong = |problem| OpenError::Content { path: path.to_owned(), problem };
-    let found = FileFormat::of_file(file).flatten();
+    let found = seen(file, path, said)?.flatten();
     if found.and_then(Compression::of) != Some(compression) {
         let by = if said.is_some() { "as is said of it" } else { "though its name says so" };
         return Err(wrong(format!("does not begin like {}, {by}: {}", compression.word(), or_raw(said))));

@@ -53,6 +53,55 @@ fn bad_images_are_one_sentence_and_leave_nothing() {
     assert_eq!(yard.names(), names);
 }
 
+/// What would come to nothing is not taken without a word.
+#[test]
+fn how_a_disk_is_used_is_not_said_of_a_new_image() {
+    let yard = Yard::new();
+    yard.random("disk.img", MIB, 1);
+    let names = yard.names();
+    for key in ["bps=1M", "latency=1s", "ro", "engine=sync", "cache=unsafe", "direct", "block-size=4K"] {
+        for new in ["new.img", "new.qcow2"] {
+            let (name, expected) = (format!("{new},{key}"), [new, "new image", "format=FORMAT and key-file=FILE"]);
+            image(&yard, ["convert", "disk.img", &name]).failed(2, &expected);
+            image(&yard, ["dd", "if=disk.img", &format!("of={name}")]).failed(2, &expected);
+            image(&yard, ["create", &name, "1M"]).failed(2, &[&name]);
+        }
+    }
+    assert_eq!(yard.names(), names);
+    image(&yard, ["convert", "disk.img", "new.img"]).succeeded();
+    image(&yard, ["convert", "-n", "disk.img", "new.img,engine=sync"]).succeeded();
+}
+
+/// What cannot be looked at is not taken for a raw disk: neither its beginning, nor where only its end would say more.
+#[test]
+fn a_file_that_cannot_be_read_is_no_raw_disk() {
+    let yard = Yard::new();
+    yard.random("disk.img", MIB, 1);
+    image(&yard, ["convert", "-q", "-O", "qcow2", "disk.img", "q"]).succeeded();
+    let before = fs::read(yard.path("q")).unwrap();
+    let failing = |name: &str, call: &str, words: &[&str]| {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-P"]).arg(yard.path(name));
+        strace.args(["-e", &format!("trace={call}"), "-e", &format!("inject={call}:error=EIO:when=1")]);
+        strace.args([env!("CARGO_BIN_EXE_blockyard"), "image"]).args(words).current_dir(yard.path(""));
+        let output = strace.output().unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for words in [&["convert", "-n", "disk.img", "q"][..], &["convert", "q", "out.img"]] {
+        let (code, said) = failing("q", "read", words);
+        assert!(code == Some(1) && said.contains("q cannot be read where it would show its format"), "{said}");
+        assert!(!yard.path("out.img").exists() && fs::read(yard.path("q")).unwrap() == before);
+    }
+    // What it begins with says enough.
+    let (code, said) = failing("q", "pread64", &["convert", "q", "out.img"]);
+    assert!(code == Some(1) && said.contains("begins like a qcow2 image"), "{said}");
+    let (code, said) = failing("disk.img", "pread64", &["convert", "disk.img", "out.img"]);
+    assert!(code == Some(1) && said.contains("disk.img cannot be read where"), "{said}");
+    assert!(said.contains("add ,format=raw"), "{said}");
+    assert!(!yard.path("out.img").exists());
+    image(&yard, ["convert", "-q", "-f", "raw", "disk.img", "out.img"]).succeeded();
+}
+
 #[test]
 fn an_image_in_use_is_left_alone_and_info_says_by_whom() {
     let yard = Yard::new();

@@ -183,6 +183,30 @@ fn a_resize_that_is_stopped_gives_back_what_it_had() {
     }
 }
 
+/// The places that a larger disk had, or one that was not made in the end, are free, and no new ones: those that are to
+/// be zeros take no storage all the same.
+#[test]
+fn places_that_were_used_before_become_zeros_without_storage() {
+    let yard = Yard::new();
+    fs::File::create(yard.path("zeros.img")).unwrap().set_len(200 * MIB).unwrap();
+    for options in ["cluster_size=4K", "compat=0.10", "data_file=d.raw,data_file_raw=on"] {
+        let _ = fs::remove_file(yard.path("d.raw"));
+        image(&yard, ["create", "-q", "-f", "qcow2", "-o", options, "vm.qcow2", "200M"]).succeeded();
+        let mut write = Command::new("qemu-io");
+        write.current_dir(yard.path("")).args(["-f", "qcow2", "-c", "write -P 1 100M 8M", "vm.qcow2"]);
+        run(write.stdout(Stdio::piped()).stderr(Stdio::piped())).succeeded();
+        let resize =
+            |more: &str, size: &str| image(&yard, ["resize", "-q", "--allow-dir", ".", more, "vm.qcow2", size]);
+        resize("--shrink", "1M").succeeded();
+        resize("--preallocation=metadata", "200M").succeeded();
+        let files = ["vm.qcow2", "d.raw"].map(|name| yard.path(name)).into_iter().filter(|path| path.exists());
+        let stored: u64 = files.map(|path| allocated_bytes(&path)).sum();
+        assert!(stored < 6 * MIB, "{options}: {stored} bytes");
+        qemu_img(&yard, "check -q vm.qcow2");
+        image(&yard, ["compare", "-q", "--allow-dir", ".", "vm.qcow2", "zeros.img"]).succeeded();
+    }
+}
+
 /// Whichever step fails: what is said of the size is so, and a data file ends where its disk does, or is said not to.
 #[test]
 fn a_resize_that_cannot_be_finished_is_told_as_one() {

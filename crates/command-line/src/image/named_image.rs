@@ -125,7 +125,8 @@ impl ImageFile {
         let begins = match self.named.says_format() {
             true => None,
             false => {
-                OpenedFile::open(&self.path, true).ok().and_then(|file| FileFormat::of_file(file.file())).flatten()
+                let file = OpenedFile::open(&self.path, true).ok();
+                file.and_then(|file| FileFormat::of_file(file.file()).ok().flatten()).flatten()
             }
         };
         match begins.and_then(|begins| begins.word.parse::<Format>().ok()).filter(|begins| *begins != self.format) {
@@ -147,6 +148,20 @@ pub fn parse_new(text: &str, format: Option<Format>) -> Result<ImageFile> {
         file_alone(text, format, || format!("'{text}' is no new image: a file name, and format=FORMAT at most"))?;
     file.named.check_new_name()?;
     Ok(file)
+}
+
+/// Refuses a new image of which more is said than what it is to be: nothing would come of it.
+///
+/// # Errors
+/// [`UsageError`], if it is one.
+pub fn refuse_use_of_new(named: &DiskSpecification) -> Result<()> {
+    if named.file_alone().is_none() {
+        bail!(UsageError(format!(
+            "'{named}' is a new image, which takes format=FORMAT and key-file=FILE: other keys are for disks that are \
+             there, and written in place"
+        )));
+    }
+    Ok(())
 }
 
 /// Says how a new image is named from now on whose name does not say its format, as only an option did.

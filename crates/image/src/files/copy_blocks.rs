@@ -120,9 +120,12 @@ impl BlockCopy {
     /// The bytes of a disk and those of a file that has a disk in a format of its own are not each other's. `opened`:
     /// the host's file.
     fn refuse_containers(&self, opened: Option<&File>) -> Result<()> {
-        let format = |path: &Path| opened.and_then(FileFormat::of_file).flatten().or_else(|| FileFormat::of_name(path));
+        let format = |path: &Path| -> Result<Option<&'static FileFormat>> {
+            let seen = opened.map(FileFormat::of_file).transpose().with_context(|| shown(path).to_string())?;
+            Ok(seen.flatten().flatten().or_else(|| FileFormat::of_name(path)))
+        };
         match (&self.from, &self.to) {
-            (BlockEnd::Host(path), BlockEnd::Device(device)) => match format(path) {
+            (BlockEnd::Host(path), BlockEnd::Device(device)) => match format(path)? {
                 Some(FileFormat { name, .. }) => refuse!(
                     "{} is {name}, whose bytes are no disk's: convert or unpack it first, or give them on stdin if that is what \
                      {device} is to hold (if=-)",
@@ -131,7 +134,7 @@ impl BlockCopy {
                 None => Ok(()),
             },
             // What is replaced was something else; its name stays.
-            (BlockEnd::Device(_), BlockEnd::Host(path)) => match format(path) {
+            (BlockEnd::Device(_), BlockEnd::Host(path)) => match format(path)? {
                 Some(FileFormat { name, .. }) => refuse!(
                     "{} would be taken for {name}, and dd writes the disk's own bytes: choose another name, or write to \
                      stdout (of=-)",

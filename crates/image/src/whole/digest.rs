@@ -98,8 +98,14 @@ impl ExpectedFile {
     /// When it refers to another file, or cannot be read.
     pub fn is_alone(&self, image: &OpenedFile, format: Option<Format>) -> Result<()> {
         let name = shown(self.file.path());
-        let seen = || FileFormat::of_file(image.file())??.word.parse().ok();
-        let other = match format.or_else(seen) {
+        let format = match format {
+            None => {
+                let seen = FileFormat::of_file(image.file()).with_context(|| format!("cannot read {name}"))?;
+                seen.flatten().and_then(|seen| seen.word.parse().ok())
+            }
+            said => said,
+        };
+        let other = match format {
             Some(Format::Qcow2) => {
                 let info = Qcow2Info::of_opened(image)?;
                 info.data_file.or(info.backing_name)

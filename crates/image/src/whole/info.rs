@@ -105,7 +105,8 @@ impl Look {
         let opened = file.as_ref().map(|(file, _)| file);
         // What it is: as it was said, else as it looks, whatever its name.
         let unsaid = opened.filter(|_| !named.says_format());
-        let seen = unsaid.and_then(|file| FileFormat::of_file(file.file())).flatten();
+        let seen = unsaid.map(|file| FileFormat::of_file(file.file())).transpose().with_context(failed)?;
+        let seen = seen.flatten().flatten();
         let format = match (seen, opened) {
             (Some(seen), _) if seen.word == "tar" && named.format() == Some(Format::Ova) => Format::Ova.word(),
             (Some(seen), _) => seen.word,

@@ -123,7 +123,9 @@ impl Backing {
             return Ok((file, base_path, ChainFormat::Raw));
         }
         let named = FileFormat::of_name(&base_path);
-        let is_what_it_is_called = FileFormat::of_file(&file).is_some_and(|found| found == named);
+        let seen = FileFormat::of_file(&file);
+        let seen = seen.map_err(|source| ImageError::System { action: "read", path: base_path.clone(), source })?;
+        let is_what_it_is_called = seen.is_some_and(|found| found == named);
         let called = named.filter(|_| is_what_it_is_called).and_then(|named| ChainFormat::of_word(named.word));
         match called {
             Some(found) if found == ChainFormat::Qcow2 || found == ChainFormat::BlockMap(format) => {

@@ -10,6 +10,7 @@ use super::metadata::Metadata;
 use super::own_file;
 use super::snapshots;
 use crate::formats::preallocation::{Preallocation, reserve};
+use crate::formats::writable_file::WritableFile;
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::{
     Disk, Extent, ExtentKind, FileOptions, Geometry, MemoryMap, Operation, Qcow2Disk, Remedy, Segment, read,
@@ -265,12 +266,19 @@ fn reserve_rest(metadata: &mut Metadata, cluster: u64, range: &Range<u64>, wante
 /// Sees to it that clusters that were just allocated read as zeros, and have storage.
 fn reserve_new(metadata: &mut Metadata, range: Range<u64>, preallocation: Preallocation) -> io::Result<()> {
     let length_bytes = range.end - range.start;
-    if !metadata.is_fresh(range.start) {
-        metadata.data().write(&vec![0; length_bytes as usize], range.start)?;
+    // Of an encrypted one the table says that they are zeros.
+    if metadata.data().cipher().is_none() && !metadata.is_fresh(range.start) {
+        make_zeros(metadata.data(), range.start, length_bytes)?;
         metadata.need_contents();
     }
     reserve(&metadata.data().file, range.start, length_bytes, preallocation)?;
     metadata.data().reach(range.end)
+}
+
+/// Without storage, where that can be: an attempt that was stopped may have left the places of a whole disk free.
+fn make_zeros(file: &WritableFile, offset_bytes: u64, length_bytes: u64) -> io::Result<()> {
+    let is_done = file.is_hole(offset_bytes, length_bytes) || file.punch_hole(offset_bytes, length_bytes).is_ok();
+    if is_done { Ok(()) } else { file.write(&vec![0; length_bytes as usize], offset_bytes) }
 }
 
 /// Takes what lies behind the new end out of the tables.

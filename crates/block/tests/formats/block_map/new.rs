@@ -266,6 +266,7 @@ fn what_a_format_cannot_hold_is_refused() {
     }
     refused(BlockMapFormat::Vmdk, (2047 << 30) + 512, None, "2047 GiB at most");
     refused(BlockMapFormat::Vmdk, 0, None, "512 bytes at least");
+    refused(BlockMapFormat::Vhdx, 0, None, "512 bytes at least");
     refused(BlockMapFormat::Vhd, (2040 << 30) + 512, None, "2040 GiB at most");
     refused(BlockMapFormat::Vhdx, (64 << 40) + 512, None, "64 TiB at most");
     refused(BlockMapFormat::Vdi, (64 << 40) + 512, None, "64 TiB at most");

@@ -10,7 +10,8 @@ use anyhow::{Result, bail};
 use blockyard_block::conversion::THREADS_MAX;
 use blockyard_block::specification::{DiskSpecification, Format, Kind, SaidFormat, temporary_directory};
 use blockyard_block::{
-    Disk, KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, directory_of, printable, shown, size,
+    Disk, KeyFile, OpenedFile, Preallocation, Qcow2Bitmap, Qcow2Features, Qcow2Info, directory_of, printable, shown,
+    size,
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::failures::suggest_in_place;
@@ -352,6 +353,7 @@ impl ConvertArgs {
         named: &DiskSpecification,
         permissions: Option<u32>,
     ) -> Result<(NewImage, ImageOptions)> {
+        named_image::refuse_use_of_new(named)?;
         let format = named.format().unwrap_or(Format::Raw);
         let options = ImageOptions::parse(&self.options, format)?;
         let key_file = self.key_file.as_ref().map(KeyFile::new).or_else(|| named.key_file().cloned());

@@ -22,6 +22,7 @@ use blockyard_image::whole::{NewImage, refuse_itself};
 use blockyard_session::open::open_to_change;
 use clap::Args;
 use std::fmt::Write;
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -145,9 +146,13 @@ pub fn run(args: &CreateArgs) -> Result<()> {
         hints: options.hints,
         ..NewImage::new(path, format, size_bytes)
     };
-    let creation = Creation { image, table, partitions, file_system };
+    let mut creation = Creation { image, table, partitions, file_system };
     if creation.image.path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device()) {
-        make_on_device(args, &creation)?;
+        let device_bytes = make_on_device(args, &creation)?;
+        if creation.image.format == Format::Raw {
+            // What it is already, and no smaller one.
+            creation.image.size_bytes = device_bytes;
+        }
         return if args.quiet { Ok(()) } else { tell_all(args, &creation) };
     }
     let watch: Arc<dyn Watch> = Arc::new(AtTerminal::catch()?);
@@ -156,14 +161,16 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     if args.quiet { Ok(()) } else { tell_all(args, &creation) }
 }
 
-/// Makes a device the image, whatever it holds.
-fn make_on_device(args: &CreateArgs, Creation { image, table, file_system, .. }: &Creation) -> Result<()> {
+/// Makes a device the image, whatever it holds: how many bytes the device has.
+fn make_on_device(args: &CreateArgs, Creation { image, table, file_system, .. }: &Creation) -> Result<u64> {
     let device = shown(&image.path);
     if table.is_some() || file_system.is_some() {
         let problem = "partitions and file systems are made on what there is by `blockyard image shell` and `mkfs`";
         bail!(UsageError(format!("{device} is a block device: {problem}")));
     }
-    Ok(image.make_on_device(&device_to_make(&image.path, &args.allow_dir)?)?)
+    let opened = device_to_make(&image.path, &args.allow_dir)?;
+    image.make_on_device(&opened)?;
+    Ok(opened.file().seek(SeekFrom::End(0))?)
 }
 
 /// Opens a device that is to become an image, and nobody else's meanwhile.

@@ -110,6 +110,9 @@ pub fn run(args: &DdArgs) -> Result<()> {
     let opened = open_disk(&named, &disk::to_read(&args.allow_dir).streaming())?;
     let mut source = WholeDisk::from(opened);
     let capacity_bytes = source.disk.geometry().capacity_bytes;
+    if capacity_bytes == 0 {
+        bail!("{from} is empty: a new image has at least a block");
+    }
     let Some(start) = block_bytes.checked_mul(skip).filter(|start| *start < capacity_bytes) else {
         bail!("{from} has {capacity_bytes} bytes: {skip} blocks of {block_bytes} cannot be skipped");
     };
@@ -129,12 +132,14 @@ pub fn run(args: &DdArgs) -> Result<()> {
     let watch = AtTerminal::catch()?;
     let to_make = match target.replaced_file(false)? {
         Some(path) => {
+            named_image::refuse_use_of_new(&target)?;
             let image = NewImage::new(path, args.output_format, end - start);
             let image = NewImage { permissions: source.permissions, ..image };
             Target::new_image(&image, &source, None, &[], &watch).map_err(suggest_in_place)?
         }
         None => match target.made_device(false) {
             Some(path) => {
+                named_image::refuse_use_of_new(&target)?;
                 let image = NewImage::new(path, args.output_format, end - start);
                 Target::on_device(&image, device_to_make(path, &args.allow_dir)?, &source, None)?
             }

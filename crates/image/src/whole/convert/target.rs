@@ -7,7 +7,7 @@ use crate::error::{Context, Error, Result, refuse};
 use crate::whole::{NewImage, WholeDisk};
 use blockyard_block::conversion::{Conversion, ConversionError, ConversionOptions, DiskTarget, Qcow2Target};
 use blockyard_block::{
-    Disk, OpenedFile, Qcow2Disk, Qcow2Writer, Remedy, ReplacementFile, RequestError, directory_of, flush,
+    Disk, ImageError, OpenedFile, Qcow2Disk, Qcow2Writer, Remedy, ReplacementFile, RequestError, directory_of, flush,
     reads_as_zeros, shown, write_differences,
 };
 use std::io::{self, Seek, SeekFrom};
@@ -66,7 +66,11 @@ impl Target {
             refuse!("{}: it is not known how large it becomes", shown(&image.path));
         }
         let device_bytes = device.file().seek(SeekFrom::End(0)).context("cannot see how large the device is")?;
-        let writer = image.device_writer(&device).map_err(|error| error.or_small_device(device_bytes))?;
+        let writer = image.device_writer(&device).map_err(|error| match error.cause() {
+            // Before anything was written.
+            Error::Image(ImageError::Invalid(_)) | Error::Usage(_) => error,
+            _ => incomplete(&device, device_bytes, error),
+        })?;
         Ok(Self(Kind::OnDevice { device, device_bytes, writer: Box::new(writer), behind }))
     }
 

@@ -33,8 +33,11 @@ pub(in super::super) fn map(options: &BlockMapCreateOptions) -> Result<Box<dyn N
     if !block_bytes.is_power_of_two() || !(1..=256).contains(&block_mib) {
         return Err(invalid(format!("blocks of {block_bytes} bytes are not possible: 1M to 256M, powers of two")));
     }
-    if size_bytes > metadata::SIZE_MAX_BYTES {
-        return Err(invalid(format!("a disk of {size_bytes} bytes is not possible in a VHDX: 64 TiB at most")));
+    // QEMU opens none of 0 bytes.
+    if !(1..=metadata::SIZE_MAX_BYTES).contains(&size_bytes) {
+        return Err(invalid(format!(
+            "a disk of {size_bytes} bytes is not possible in a VHDX: 512 bytes at least, 64 TiB at most"
+        )));
     }
     let block_bytes = u64::from(block_bytes);
     let metadata =
