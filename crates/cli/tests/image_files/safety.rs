@@ -142,6 +142,11 @@ fn strangers_images_are_judged_at_least_as_strictly_as_elsewhere() {
             fs::copy(yard.path(name), Path::new(&directory).join(name)).unwrap();
         }
     }
+    // Who believes the contents does not hear what is said of them here.
+    let said = image(&yard, ["info", "--safety", "-f", "raw", "backing.qcow2"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stdout.contains("it is said to be raw, and is qcow2 by its contents"), "{said:?}");
+    image(&yard, ["info", "--safety", "-f", "qcow2", "plain.qcow2"]).succeeded();
     image(&yard, ["info", "--safety", "null:1M"]).failed(2, &["null:1M"]);
     // Without being asked, it says nothing of that.
     let text = image(&yard, ["info", "backing.qcow2"]).succeeded().stdout;

@@ -134,6 +134,11 @@ impl Look {
         self.file.as_ref().map(|(file, _)| file)
     }
 
+    /// The word of its format as somebody said it, if it was.
+    pub(super) fn said_format(&self) -> Option<&'static str> {
+        self.named.says_format().then_some(self.format)
+    }
+
     /// Whether it is a qcow2 image, whatever is wrong with it.
     pub(super) fn is_qcow2(&self) -> bool {
         self.qcow2.is_some()

@@ -61,7 +61,7 @@ impl ListedOption {
 
 /// Of new images.
 const NEW: [ListedOption; 34] = [
-    option(&Format::ALL, "size", "SIZE", "size of the disk"),
+    option(&Format::ALL, "size", "SIZE", "size of the disk, of `create`"),
     option(
         &[Format::Qcow2, VMDK, VDI, VHD, VHDX],
         "preallocation",
