@@ -65,7 +65,7 @@ pub use qcow2::{
     Qcow2Amendment, Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, Qcow2Held, Qcow2Writer,
 };
 pub use qcow2::{Qcow2Bitmap, Qcow2BitmapAction, Qcow2Encryption, Qcow2Info, Qcow2Snapshot};
-pub use qcow2::{Qcow2Check, Qcow2Commit, Qcow2Rebase, Qcow2Shown, write_differences};
+pub use qcow2::{Qcow2Check, Qcow2Closing, Qcow2Commit, Qcow2Rebase, Qcow2Shown, write_differences};
 pub use qcow2::{Qcow2Mapping, Qcow2MappingKind};
 pub(crate) use qcow2::{base_of_delta, create_delta};
 pub use vmdk::{VmdkExtent, VmdkInfo};

@@ -200,10 +200,11 @@ pub use formats::{
     BlockMapWriter, ChainImage, ChainKeys, CheckReport, Compression, FileFormat, FoldError, ForeignJournal,
     FoundJournal, ImageError, KeyFile, KeyFileError, LineEnd, LocalName, LuksDisk, LuksHeader, LuksOptions, LuksSlot,
     LuksSlotChange, NewLuks, Ova, OvaDigest, OvaDisk, Preallocation, Qcow2Amendment, Qcow2Backing, Qcow2Bitmap,
-    Qcow2BitmapAction, Qcow2Check, Qcow2Commit, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Encryption,
-    Qcow2Features, Qcow2Held, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Shown, Qcow2Snapshot,
-    Qcow2Writer, Repair, SecretBytes, StartUnpacker, UnfinishedChange, UnpackedDisk, Unpacker, VmdkAdapter, VmdkCommit,
-    VmdkCreateOptions, VmdkExtent, VmdkInfo, VmdkStreamWriter, image_chain, read_key_file, write_differences,
+    Qcow2BitmapAction, Qcow2Check, Qcow2Closing, Qcow2Commit, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk,
+    Qcow2Encryption, Qcow2Features, Qcow2Held, Qcow2Info, Qcow2Mapping, Qcow2MappingKind, Qcow2Rebase, Qcow2Shown,
+    Qcow2Snapshot, Qcow2Writer, Repair, SecretBytes, StartUnpacker, UnfinishedChange, UnpackedDisk, Unpacker,
+    VmdkAdapter, VmdkCommit, VmdkCreateOptions, VmdkExtent, VmdkInfo, VmdkStreamWriter, image_chain, read_key_file,
+    write_differences,
 };
 pub use image_trouble::{ImageTrouble, hear_of_trouble};
 pub use limits::{QUEUE_DEPTH_MAX, SEGMENTS_MAX};

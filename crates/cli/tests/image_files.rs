@@ -114,6 +114,21 @@ fn qemu_img(yard: &Yard, line: &str) -> Outcome {
     tool(yard, "qemu-utils", &format!("qemu-img {line}"))
 }
 
+/// `blockyard image` with system calls that fail, as strace's `inject=` says it (`fdatasync:error=EIO:when=3`); of one
+/// file only, if it is named. Its exit status, and what it said.
+fn with_failing(yard: &Yard, failing: &str, file: Option<&str>, words: &[&str]) -> (Option<i32>, String) {
+    let call = failing.split(':').next().unwrap();
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o", "/dev/null"]);
+    if let Some(file) = file {
+        strace.arg("-P").arg(yard.path(file));
+    }
+    strace.args(["-e", &format!("trace={call}"), "-e", &format!("inject={failing}")]);
+    strace.args([env!("CARGO_BIN_EXE_blockyard"), "image"]).args(words).current_dir(yard.path(""));
+    let output = strace.output().unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
 /// A disk with data, text that compresses, zeros that have storage, and holes; not a whole number of clusters long.
 fn mixed(yard: &Yard, name: &str) -> std::path::PathBuf {
     let path =

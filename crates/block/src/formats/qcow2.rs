@@ -19,6 +19,7 @@ mod census;
 mod chain;
 mod changes;
 mod check;
+mod closing;
 mod commit;
 mod copies;
 mod create;
@@ -66,6 +67,7 @@ use super::{AllowedDirectories, ImageError, KeyFile, LuksSlotChange, l2_cache};
 use crate::{Disk, Extent, FileOptions, Geometry, MemoryMap, OpenedFile, Queue};
 pub use amend::Qcow2Amendment;
 use chain::Opened;
+pub use closing::Qcow2Closing;
 pub use commit::Qcow2Commit;
 pub use create::{Qcow2Backing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Features};
 pub(crate) use create::{base_of_delta, create_delta};
@@ -356,6 +358,13 @@ impl Qcow2Disk {
             source,
         })?;
         Ok(Self { worker: Arc::new(worker), notes })
+    }
+}
+
+impl Qcow2Disk {
+    /// How closing it ends, which is asked after the disk and its queues are gone.
+    pub fn closing(&self) -> Qcow2Closing {
+        self.worker.closing().awaited()
     }
 }
 

@@ -81,6 +81,9 @@ pub(super) fn check(file: &File, path: &Path, said: Option<Format>) -> Result<Fo
              these bytes are the disk's own",
             is = is.word()
         ),
+        (Some(wanted), Some(_)) if file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0) => {
+            format!("is empty, and so no {} image", wanted.word())
+        }
         (Some(wanted), Some(is)) => format!(
             "does not begin like a {} image, {}{is} if it is one",
             wanted.word(),

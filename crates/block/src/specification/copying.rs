@@ -32,9 +32,10 @@ impl DiskSpecification {
     }
 
     /// The device that is made an image of, whatever it holds, and not written as one that is there, as `in_place` asks
-    /// for: it cannot be the disk's bytes, as it is to be qcow2.
+    /// for: it cannot be the disk's bytes, as it is to be in a format that is not raw. Not in each of these there can
+    /// be one.
     pub fn made_device(&self, in_place: bool) -> Option<&Path> {
-        let is_made = !in_place && self.format() == Some(Format::Qcow2);
+        let is_made = !in_place && matches!(self.format(), Some(Format::Qcow2 | Format::BlockMap(_)));
         self.image_file().filter(|path| is_made && is_block_device(path))
     }
 

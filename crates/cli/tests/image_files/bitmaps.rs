@@ -169,3 +169,33 @@ fn a_converted_image_has_the_bitmaps_that_it_is_to_have() {
     assert!(said.contains("leaving out the bitmap \"one\""), "{said}");
     assert_eq!(bitmaps(&yard, "c.qcow2"), [named("two", &[])]);
 }
+
+/// Whichever step fails: what is said of the bitmaps is so.
+#[test]
+fn a_change_of_bitmaps_that_cannot_be_finished_is_told_as_one() {
+    let yard = Yard::new();
+    let (mut begun, mut refused) = (0, 0);
+    for failing in 1..10 {
+        image(&yard, ["create", "-q", "vm.qcow2", "1M"]).succeeded();
+        image(&yard, ["bitmap", "--add", "vm.qcow2", "one"]).succeeded();
+        let failing = format!("fdatasync:error=EIO:when={failing}");
+        let (code, said) = with_failing(&yard, &failing, None, &["bitmap", "--disable", "vm.qcow2", "one"]);
+        let info = qemu_img(&yard, "info --output=json vm.qcow2").json();
+        let flags = info["format-specific"]["data"]["bitmaps"][0]["flags"].as_array().unwrap().len();
+        match code {
+            Some(0) => assert!(flags == 0 && said.is_empty(), "{failing}: {said}"),
+            _ if flags == 0 => {
+                assert!(said.contains("vm.qcow2 has its bitmaps as they were to be, but"), "{failing}: {said}");
+                begun += 1;
+            }
+            _ => {
+                assert!(
+                    said.contains("cannot change the bitmaps of vm.qcow2: Input/output error"),
+                    "{failing}: {said}"
+                );
+                refused += 1;
+            }
+        }
+    }
+    assert!(begun > 0 && refused > 0, "{begun}, {refused}");
+}

@@ -256,3 +256,26 @@ fn names_in_images_start_from_the_directory_of_the_name() {
         fs::remove_file(yard.path(&real)).unwrap();
     }
 }
+
+/// Whichever write fails, the last ones included, by which an image is closed: there is a new image, or the old one.
+#[test]
+fn an_image_that_cannot_be_closed_takes_no_place() {
+    let yard = Yard::new();
+    yard.random("disk.img", MIB, 5);
+    image(&yard, ["create", "-q", "vm.qcow2", "2M"]).succeeded();
+    let (before, names) = (fs::read(yard.path("vm.qcow2")).unwrap(), yard.names());
+    for number in 1..100 {
+        let failing = format!("pwrite64:error=EIO:when={number}+");
+        let words = ["convert", "-q", "-o", "data_file=data.raw", "disk.img", "vm.qcow2"];
+        let (code, said) = with_failing(&yard, &failing, None, &words);
+        if code == Some(0) {
+            assert!(number > 2, "nothing failed");
+            image(&yard, ["compare", "-q", "--allow-dir", ".", "disk.img", "vm.qcow2"]).succeeded();
+            return;
+        }
+        assert_eq!(code, Some(1), "{failing}: {said}");
+        assert_eq!(said.lines().count(), 1, "{failing}: {said}");
+        assert!(fs::read(yard.path("vm.qcow2")).unwrap() == before && yard.names() == names, "{failing}: {said}");
+    }
+    panic!("it never succeeds");
+}

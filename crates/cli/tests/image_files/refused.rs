@@ -80,12 +80,7 @@ fn a_file_that_cannot_be_read_is_no_raw_disk() {
     image(&yard, ["convert", "-q", "-O", "qcow2", "disk.img", "q"]).succeeded();
     let before = fs::read(yard.path("q")).unwrap();
     let failing = |name: &str, call: &str, words: &[&str]| {
-        let mut strace = Command::new("strace");
-        strace.args(["-f", "-qq", "-o", "/dev/null", "-P"]).arg(yard.path(name));
-        strace.args(["-e", &format!("trace={call}"), "-e", &format!("inject={call}:error=EIO:when=1")]);
-        strace.args([env!("CARGO_BIN_EXE_blockyard"), "image"]).args(words).current_dir(yard.path(""));
-        let output = strace.output().unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        with_failing(&yard, &format!("{call}:error=EIO:when=1"), Some(name), words)
     };
     for words in [&["convert", "-n", "disk.img", "q"][..], &["convert", "q", "out.img"]] {
         let (code, said) = failing("q", "read", words);

@@ -210,17 +210,12 @@ fn a_snapshot_that_cannot_be_finished_is_told_as_one() {
             if !is_there {
                 image(&yard, ["snapshot", "-q", "-c", "one", "vm.qcow2"]).succeeded();
             }
-            let mut strace = Command::new("strace");
-            strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e"]);
-            strace.arg(format!("inject=fdatasync:error=EIO:when={failing}"));
-            strace.args([env!("CARGO_BIN_EXE_blockyard"), "image", "snapshot", option, "one", "vm.qcow2"]);
-            let output = strace.current_dir(yard.path("")).output();
-            let output = output.unwrap_or_else(|error| panic!("strace ({error}): it is in Debian's strace"));
-            let said = String::from_utf8(output.stderr).unwrap();
+            let failing = format!("fdatasync:error=EIO:when={failing}");
+            let (code, said) = with_failing(&yard, &failing, None, &["snapshot", option, "one", "vm.qcow2"]);
             let listed = image(&yard, ["snapshot", "--json", "vm.qcow2"]).succeeded().json();
             let is_done = listed.as_array().unwrap().is_empty() != is_there;
-            match output.status.code() {
-                Some(0) => assert!(is_done && said.is_empty(), "{option}, call {failing}: {said}"),
+            match code {
+                Some(0) => assert!(is_done && said.is_empty(), "{option}, {failing}: {said}"),
                 _ if is_done => {
                     assert!(said.contains("but what is to be done then failed (Input/output error"), "{said}");
                     assert!(said.contains("blockyard image check -r all"), "{said}");

@@ -79,14 +79,15 @@ impl Creation {
         let file = self.image.make(&**watch)?;
         let file_systems = self.file_systems();
         if self.table.is_some() || !file_systems.is_empty() {
-            let disk = self.image.open(&file, allow_dirs)?;
+            let new = self.image.open(&file, allow_dirs)?;
             if let Some(scheme) = self.table {
-                PartitionTable::create(&*disk, scheme, &self.new_partitions())?;
+                PartitionTable::create(&*new.disk, scheme, &self.new_partitions())?;
             }
             if !file_systems.is_empty() {
-                self.make_file_systems(&file_systems, &disk, resources()?, watch)?;
+                self.make_file_systems(&file_systems, &new.disk, resources()?, watch)?;
             }
-            flush(&*disk).context("cannot write the partition table")?;
+            flush(&*new.disk).context("cannot write the partition table")?;
+            new.close()?;
         }
         check(&**watch)?;
         Ok(file.commit(true)?)

@@ -7,8 +7,8 @@ use blockyard_block::specification::{DiskSpecification, Format, SpecificationErr
 use blockyard_block::{
     AllowedDirectories, BlockMapCreateOptions, BlockMapFormat, BlockMapWriter, ChainKeys, Disk, Engine, FileDisk,
     FileHints, FileOptions, KeyFile, LocalName, LuksDisk, NewLuks, OpenedFile, Preallocation, Qcow2Backing,
-    Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, Qcow2Writer, ReplacementFile, UnknownHint,
-    VmdkCreateOptions, VmdkStreamWriter, directory_of, same_file, shown,
+    Qcow2Closing, Qcow2CreateOptions, Qcow2DataFile, Qcow2Disk, Qcow2Features, Qcow2Writer, ReplacementFile,
+    UnknownHint, VmdkCreateOptions, VmdkStreamWriter, directory_of, same_file, shown,
 };
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -269,16 +269,21 @@ impl NewImage {
     ///
     /// # Errors
     /// When it, or what it is based on, cannot be opened; when images in its format are only written as a whole.
-    pub fn open(&self, file: &ReplacementFile, allow_dirs: &[PathBuf]) -> Result<Arc<dyn Disk>> {
+    pub(super) fn open(&self, file: &ReplacementFile, allow_dirs: &[PathBuf]) -> Result<NewDisk> {
         match self.format {
             Format::Raw => {
                 let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
-                Ok(Arc::new(FileDisk::from_file(handle, &OPTIONS)?))
+                Ok(NewDisk::of(Arc::new(FileDisk::from_file(handle, &OPTIONS)?)))
             }
-            Format::Qcow2 => Ok(Arc::new(self.open_qcow2(file, allow_dirs)?)),
+            Format::Qcow2 => {
+                let disk = self.open_qcow2(file, allow_dirs)?;
+                let closing = Some(disk.closing());
+                Ok(NewDisk { disk: Arc::new(disk), closing })
+            }
             Format::Luks => {
                 let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
-                Ok(Arc::new(LuksDisk::open_in(handle, &self.path, Some(&self.luks()?.key), &OPTIONS)?))
+                let disk = LuksDisk::open_in(handle, &self.path, Some(&self.luks()?.key), &OPTIONS)?;
+                Ok(NewDisk::of(Arc::new(disk)))
             }
             Format::BlockMap(_) | Format::Ova => Err(Error::usage(format!(
                 "partitions and file systems are made on raw and qcow2 disks: make one, and `blockyard image convert` \
@@ -301,6 +306,29 @@ impl NewImage {
         // What it has is made stable before it gets its name.
         let options = FileOptions { cache_unsafe: true, ..OPTIONS };
         Ok(Qcow2Disk::open_new_in(handle(file)?, data_file, &directory.join(name), &options, &allowed)?)
+    }
+}
+
+/// The disk of an image that has no name yet.
+pub(super) struct NewDisk {
+    pub(super) disk: Arc<dyn Disk>,
+    closing: Option<Qcow2Closing>,
+}
+
+impl NewDisk {
+    /// One that has nothing to do in the end.
+    pub(super) fn of(disk: Arc<dyn Disk>) -> Self {
+        Self { disk, closing: None }
+    }
+
+    /// Lets go of it, as everybody else has.
+    ///
+    /// # Errors
+    /// When it could not be closed.
+    pub(super) fn close(self) -> Result<()> {
+        let Self { disk, closing } = self;
+        drop(disk);
+        Ok(closing.map_or(Ok(()), Qcow2Closing::result)?)
     }
 }
 

@@ -6,8 +6,8 @@ use super::header::Header;
 use super::metadata::{Bitmaps, Metadata};
 use super::own_file;
 use super::{Qcow2Disk, chain, internal_snapshots};
-use crate::OpenedFile;
 use crate::formats::{ImageError, WritableFile};
+use crate::{OpenedFile, Remedy};
 use std::io;
 
 /// What is done to a bitmap.
@@ -125,7 +125,19 @@ impl<'a> BitmapChange<'a> {
         };
         // What was reserved is given back whatever became of it.
         let closed = metadata.close().and_then(|()| metadata.sync());
-        done.and(put.and(closed).map_err(failed))
+        done.and(put.and(closed).map_err(|error| {
+            // What is in force lies elsewhere than what was.
+            let now = own_file::read_header(image.file(), image.path());
+            if now.is_err() || now.is_ok_and(|now| now.bitmaps == header.bitmaps) {
+                return failed(error);
+            }
+            let problem = format!(
+                "has its bitmaps as they were to be, but what is to be done then failed ({error}), and storage may be \
+                 lost that {} finds",
+                Remedy::RepairImage
+            );
+            ImageError::Unusable { path: image.path().to_owned(), problem }
+        }))
     }
 
     fn perform(

@@ -146,9 +146,12 @@ fn change(
         grown.inspect_err(|_| {
             // Where the header has the new size, the disk wants what it was given. What cannot be taken back is leaked.
             let takes_back = is_as_it_was();
-            let _ = if takes_back { cut_off(&mut metadata, old_bytes, size_bytes) } else { Ok(()) };
-            let _ = settle(&mut metadata);
-            let _ = if takes_back && has_data_file { metadata.data().truncate(data_bytes) } else { Ok(()) };
+            let cut = if takes_back { cut_off(&mut metadata, old_bytes, size_bytes) } else { Ok(()) };
+            let settled = settle(&mut metadata);
+            // Longer, it is whole; shorter, what may still have places there is damaged.
+            let ends_there = preallocation == Preallocation::Off || cut.and(settled).is_ok();
+            let is_cut = takes_back && has_data_file && ends_there;
+            let _ = if is_cut { metadata.data().truncate(data_bytes) } else { Ok(()) };
         })?;
         return settle(&mut metadata);
     }

@@ -14,6 +14,7 @@
 
 use super::chain::Opened;
 use super::changes::{Changes, Zeroing};
+use super::closing::Closing;
 use super::image::{Image, Reader};
 use super::image_tables::{Patience, SliceBuffer};
 use super::kept_bitmaps::KeptBitmaps;
@@ -115,6 +116,7 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     readers: Readers<Image>,
     thread: Option<JoinHandle<()>>,
+    closing: Closing,
 }
 
 #[derive(Debug)]
@@ -133,18 +135,21 @@ impl Worker {
         let start = |unchecked: Unchecked| unchecked.start(Arc::clone(&shared.image), move || woken.inbox.wake());
         let pending = unchecked.map(start).transpose()?;
         let working = Arc::clone(&shared);
-        let path = path.to_owned();
+        let closing = Closing::of(path.to_owned());
+        let closed = closing.clone();
         let run = move || {
             match Working::new(&working.image, metadata, pending, bitmaps).run(&working.inbox) {
-                Err(error) if !working.image.is_temporary => {
-                    tell_of_trouble(&path, ImageTrouble::UnclosedQcow2, &error)
-                }
+                Err(error) if !working.image.is_temporary => closed.failed(error),
                 // A temporary one is gone now.
                 _ => {}
             }
         };
         let thread = thread::Builder::new().name("qcow2".into()).spawn(run)?;
-        Ok(Self { shared, readers, thread: Some(thread) })
+        Ok(Self { shared, readers, thread: Some(thread), closing })
+    }
+
+    pub(super) fn closing(&self) -> &Closing {
+        &self.closing
     }
 
     pub(super) fn image(&self) -> &Image {

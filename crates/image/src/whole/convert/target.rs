@@ -4,6 +4,7 @@ use super::writer::{CopiedBitmaps, Writer};
 use super::{Hearing, ToldOfSource};
 use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
+use crate::whole::new_image::NewDisk;
 use crate::whole::{NewImage, WholeDisk};
 use blockyard_block::conversion::{Conversion, ConversionError, ConversionOptions, DiskTarget, Qcow2Target};
 use blockyard_block::{
@@ -160,7 +161,7 @@ impl Target {
                     _ => ConversionError::System(error),
                 });
             }
-            Kind::New { writer: Writer::Disk { disk, unmap, is_zero }, .. } => {
+            Kind::New { writer: Writer::Disk { new: NewDisk { disk, .. }, unmap, is_zero }, .. } => {
                 let target = DiskTarget { disk: &**disk, is_zero: *is_zero, unmap: *unmap };
                 Conversion::to_disk(source, target, options)
             }

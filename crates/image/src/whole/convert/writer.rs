@@ -2,6 +2,7 @@
 
 use crate::Watch;
 use crate::error::{Context, Result, refuse};
+use crate::whole::new_image::NewDisk;
 use crate::whole::{NewImage, WholeDisk};
 use blockyard_block::specification::Format;
 use blockyard_block::{
@@ -15,7 +16,7 @@ use std::sync::Arc;
 pub(super) enum Writer {
     /// By a disk on it. `unmap`: zeros give back the storage that was reserved for them.
     Disk {
-        disk: Arc<dyn Disk>,
+        new: NewDisk,
         unmap: bool,
         /// It reads as zeros.
         is_zero: bool,
@@ -83,15 +84,15 @@ impl Writer {
         }
         if source.is_endless() {
             let (file, disk) = image.make_growing(watch)?;
-            return Ok((file, Self::Disk { disk, unmap: false, is_zero: true }));
+            return Ok((file, Self::Disk { new: NewDisk::of(disk), unmap: false, is_zero: true }));
         }
         let file = image.make(watch)?;
         let is_sparse = image.format == Format::Raw && image.preallocation == Preallocation::Off;
         // What is decompressed says nothing of its zeros before.
         let unmap = is_sparse && source.unpacked.is_empty() && reserve(&file, &*source.disk)?;
-        let disk = image.open(&file, &[])?;
+        let new = image.open(&file, &[])?;
         // What was never written to a LUKS volume is noise.
-        Ok((file, Self::Disk { disk, unmap, is_zero: image.format != Format::Luks }))
+        Ok((file, Self::Disk { new, unmap, is_zero: image.format != Format::Luks }))
     }
 
     /// Completes it, and gives it its name.
@@ -103,14 +104,19 @@ impl Writer {
         bitmaps: Option<&CopiedBitmaps>,
     ) -> Result<()> {
         match self {
-            Self::Disk { disk, .. } => {
+            Self::Disk { new, .. } => {
                 end.map_or(Ok(()), |end| file.set_length(end))?;
                 if durable {
-                    flush(&*disk).with_context(|| format!("cannot flush {}", shown(file.path())))?;
+                    flush(&*new.disk).with_context(|| format!("cannot flush {}", shown(file.path())))?;
                 }
+                new.close()?;
             }
             // Differences are flushed where they are written.
-            Self::Overlay { disk, .. } => drop(disk),
+            Self::Overlay { disk, .. } => {
+                let closing = disk.closing();
+                drop(disk);
+                closing.result()?;
+            }
             Self::Qcow2 { mut writer, .. } => {
                 let ended = end.map_or(Ok(()), |end| writer.end_at(end));
                 ended.and_then(|()| writer.finish()).with_context(|| not_complete(&file))?;
