@@ -75,6 +75,12 @@ fn a_device_becomes_a_qcow2_image() {
         ("create -f raw DEVICE 17M", 1, "has 16777216 bytes, and not 17825792"),
         ("create -f vhdx DEVICE 4M", 2, "raw or qcow2"),
         ("create -f raw --table gpt DEVICE 4M", 2, "is a block device"),
+        ("convert -O vhdx data.img DEVICE", 2, "raw or qcow2"),
+        (
+            "convert -O qcow2 -o encrypt.format=luks --key-file absent data.img DEVICE",
+            1,
+            "cannot read the key file absent",
+        ),
     ] {
         ours(&line.replace("DEVICE", device)).failed(status, &[said]);
     }

@@ -107,7 +107,8 @@ impl Qcow2Writer {
     /// no image from now on, until this one is complete.
     ///
     /// # Errors
-    /// When the options are impossible, before anything is written, or the device cannot be written.
+    /// When the options are impossible, or there is no key, before anything is written; or the device cannot be
+    /// written.
     pub fn on_device(device: &OpenedFile, options: &Qcow2CreateOptions) -> Result<Self, ImageError> {
         options.check()?;
         options.check_for_device()?;
@@ -115,6 +116,10 @@ impl Qcow2Writer {
             let problem = "an image that is filled on a device is over a backing file with compat=1.1 and without \
                            extended_l2 only: leave these, or the backing file, out";
             return Err(ImageError::Invalid(problem.into()));
+        }
+        if let Some(NewLuks { key, .. }) = &options.encryption {
+            // All clones have it once it was read.
+            key.passphrase()?;
         }
         let failed = |source| ImageError::System { action: "write", path: device.path().to_owned(), source };
         let file = device.file();

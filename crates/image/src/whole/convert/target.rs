@@ -69,7 +69,7 @@ impl Target {
         let device_bytes = device.file().seek(SeekFrom::End(0)).context("cannot see how large the device is")?;
         let writer = image.device_writer(&device).map_err(|error| match error.cause() {
             // Before anything was written.
-            Error::Image(ImageError::Invalid(_)) | Error::Usage(_) => error,
+            Error::Image(ImageError::Invalid(_) | ImageError::Key(_)) | Error::Usage(_) => error,
             _ => incomplete(&device, device_bytes, error),
         })?;
         Ok(Self(Kind::OnDevice { device, device_bytes, writer: Box::new(writer), behind }))
