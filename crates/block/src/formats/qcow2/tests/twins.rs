@@ -10,7 +10,7 @@ mod script;
 mod theirs;
 
 use crate::formats::random::Random;
-use compare::{Difference, REFUSED, REFUSED_BY_THEM, compare, difference, is_allowed, same_behind};
+use compare::{Difference, REFUSED, REFUSED_BY_THEM, compare, difference, in_order_for_them, is_allowed, same_behind};
 use ours::Ours;
 use script::{Behind, BitmapChange, Making, SnapshotChange, Step};
 use std::fs;
@@ -229,7 +229,7 @@ fn command(twins: &mut Twins, ours: &Ours, theirs: &Theirs, step: &Step) -> Resu
             Err(format!("{step:?} was refused, and changed something: {said}"))
         };
     }
-    let may_be_taken_back = matches!(step, Step::Resize { .. } | Step::Snapshot { .. });
+    let may_be_taken_back = matches!(step, Step::Resize { .. } | Step::Snapshot { .. } | Step::Amend { .. });
     match (mine, theirs.command(step)) {
         (Ok(()), Ok(())) => {
             twins.did(step);
@@ -247,7 +247,9 @@ fn command(twins: &mut Twins, ours: &Ours, theirs: &Theirs, step: &Step) -> Resu
         }
         (mine, yours) => match &yours {
             Err(said) if may_be_taken_back && mine.is_ok() && is_allowed(REFUSED_BY_THEM, said) => {
+                in_order_for_them(&ours.image)?;
                 fs::write(&ours.image, &before[0]).unwrap();
+                their_image.inspect(|bytes| fs::write(&theirs.image, bytes).unwrap());
                 Ok(())
             }
             _ => Err(format!("{step:?}: ours {mine:?}, theirs {yours:?}")),
