@@ -155,7 +155,7 @@ impl Error {
     pub(crate) fn or_small_device(self, device_bytes: u64) -> Self {
         match is_storage_full(&self) {
             true => Self::Refused(format!(
-                "the device has {device_bytes} bytes, or storage for less, too few for the image: `blockyard image measure` \
+                "the device has {device_bytes} bytes, too few for the image, or storage for less: `blockyard image measure` \
                  says how many it may take"
             )),
             false => self,
