@@ -54,7 +54,7 @@ fn marks_and_nonsense_in_the_header_are_refused() {
         (40, &[255; 8], "is damaged: its L1 table does not begin with a cluster"),
         (40, &[0; 8], "is damaged: its L1 table does not lie within the file"),
         (56, &[255; 4], "has a refcount table of"),
-        (48, &[0, 0, 0, 0, 255, 255, 0, 0], "is damaged: its refcount table does not lie within the file"),
+        (48, &[255, 255, 0, 0, 0, 0, 0, 0], "is damaged: its refcount table does not lie within the file"),
         (96, &[0, 0, 0, 7], "has refcounts of 2^7 bits"),
         (100, &[0, 0, 255, 255], "has a header of 65535 bytes"),
         (104, &[1], "is compressed in a way that is not known here (type 1)"),
@@ -70,7 +70,14 @@ fn marks_and_nonsense_in_the_header_are_refused() {
         assert!(error.contains(wanted), "at {at}: {error}");
     }
     assert!(l1 > 0);
-    // Refcounts that are behind are no matter to who only reads.
+    // Refcounts that are missing, or behind, are no matter to who only reads.
+    let mut without = good.clone();
+    without[48..][..8].copy_from_slice(&[0, 0, 0, 0, 255, 255, 0, 0]);
+    fs::write(&image, &without).unwrap();
+    Qcow2Disk::open(&image, &read_only(), &AllowedDirectories::none()).unwrap();
+    let error = refusal(&image, &FileOptions::default());
+    assert!(error.contains("is damaged: its refcount table does not lie within the file"), "{error}");
+    assert!(fs::read(&image).unwrap() == without, "it has changed");
     let mut dirty = good.clone();
     dirty[79] = 1;
     fs::write(&image, &dirty).unwrap();

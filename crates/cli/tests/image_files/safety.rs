@@ -29,7 +29,7 @@ const ISO: (u64, &[u8]) = (0x8000, b"\x01CD001\x01");
 
 /// Names, recipes, whether `format_inspector` of oslo.utils 10.2.0 calls them unsafe (its `InspectWrapper` on the whole
 /// file, then `safety_check`; run by hand), and what we say of them.
-const SHAPES: [(&str, Recipe, bool, &[&str]); 52] = [
+const SHAPES: [(&str, Recipe, bool, &[&str]); 53] = [
     ("plain.qcow2", Made("create -f qcow2"), false, &[]),
     ("v2.qcow2", Made("create -f qcow2 -o compat=0.10"), false, &[]),
     ("base.img", Made("create -f raw"), false, &[]),
@@ -51,6 +51,8 @@ const SHAPES: [(&str, Recipe, bool, &[&str]); 52] = [
     ("packed.img.gz", Bytes(MIB, &[(0, b"\x1f\x8b\x08\0")]), false, &["unusable"]),
     ("corrupt.qcow2", Changed("plain.qcow2", &[(79, &[2])]), false, &["corrupt"]),
     // The first two parts of its disk have one table, without entries.
+    // Its table of refcounts lies behind the end.
+    ("cut.qcow2", Changed("plain.qcow2", &[(50, &[1])]), false, &["corrupt"]),
     ("shared.qcow2", Changed("plain.qcow2", &[TWO_ENTRIES, (0x3_0000, &TWO_TABLES), EMPTY_TABLE]), false, &["corrupt"]),
     ("misnamed.img", Changed("plain.qcow2", &[]), false, &["unusable"]),
     ("misnamed.qcow2", Changed("base.img", &[]), false, &["name", "unusable"]),

@@ -277,7 +277,7 @@ impl<'a> Chain<'a> {
         // Before anything is read of it: whoever has it now may go on changing it.
         FileDisk::lock(&file, path, &FileOptions { read_only, ..self.options })?;
         let mut header = parse_header(&file, path, Header::parse_to_read)?;
-        if !read_only && (header.is_dirty() || header.is_corrupt()) {
+        if !read_only {
             header = header_to_change(&file, path)?;
         }
         if header.is_corrupt() {

@@ -149,8 +149,8 @@ impl Header {
         Self::parse_for(first, file_bytes, Purpose::Use)
     }
 
-    /// The same, of an image that is only read: where refcounts are behind, that is no matter, and of what is damaged
-    /// that is read which can be.
+    /// The same, of an image that is only read: where refcounts are behind, or missing, that is no matter, and of what
+    /// is damaged that is read which can be.
     pub(super) fn parse_to_read(first: &[u8], file_bytes: u64) -> Result<Self, String> {
         Self::parse_for(first, file_bytes, Purpose::Read)
     }
@@ -213,7 +213,9 @@ impl Header {
         unless_looked_at(l1.check("L1 table", cluster_bytes, file_bytes))?;
         let refcount_clusters = u64::from(fields.u32_at(56));
         let refcounts = Table { offset_bytes: fields.u64_at(48), length_bytes: refcount_clusters * cluster_bytes };
-        unless_looked_at(refcounts.check("refcount table", cluster_bytes, file_bytes))?;
+        // Who only reads needs none, and a check counts what is missing of them, and writes them anew.
+        let refcounts_end_max = if purpose == Purpose::Use { file_bytes } else { DISK_MAX_BYTES };
+        unless_looked_at(refcounts.check("refcount table", cluster_bytes, refcounts_end_max))?;
         let header_bytes = if version == 3 { fields.u32_at(100) as usize } else { HEADER_V2_BYTES };
         if header_bytes < length || header_bytes > first.len() || !header_bytes.is_multiple_of(8) {
             return Err(format!("has a header of {header_bytes} bytes, which cannot be"));

@@ -2,7 +2,7 @@
 
 use super::bitmaps::{self, Bitmap};
 use super::encryption::{self, Qcow2Encryption};
-use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
+use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2, Table};
 use super::own_file::{image_file, parse_header};
 use super::references::{self, Reference};
 use super::snapshots::{self, Qcow2Snapshot};
@@ -91,9 +91,9 @@ impl Qcow2Info {
         Ok(tables.array_windows().find_map(|[one, next]| (one == next).then_some(*one)))
     }
 
-    /// What of an image makes no sense, that opening it to read it does not show: its table of snapshots, and what
-    /// leads behind its file's end, as far as the tables are looked at: as many of them as for who opens it to write to
-    /// it. Goes on after the image's path.
+    /// What of an image makes no sense, that opening it to read it does not show: its table of snapshots, where its
+    /// refcounts are, and what leads behind its file's end, as far as the tables are looked at: as many of them as for
+    /// who opens it to write to it. Goes on after the image's path.
     ///
     /// # Errors
     /// When it cannot be read, or no qcow2 header can be made out.
@@ -143,6 +143,10 @@ impl Qcow2Info {
 fn behind_the_end(file: &WritableFile, header: &Header) -> io::Result<Option<String>> {
     let end = file.length_bytes().next_multiple_of(header.cluster_bytes());
     let is_behind = |found: &Reference| found.is_used() && found.offset_bytes >= end;
+    let Table { offset_bytes, length_bytes } = header.refcounts;
+    if length_bytes > 0 && offset_bytes + length_bytes > end {
+        return Ok(Some(format!("its refcount table at {offset_bytes} lies behind the end of the file")));
+    }
     let tables_max = CHECKED_AT_ONCE_BYTES / header.cluster_bytes();
     for table in references::in_l1(file, header, header.l1).take(tables_max as usize) {
         let table = table?;

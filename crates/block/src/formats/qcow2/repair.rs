@@ -134,11 +134,7 @@ impl Qcow2Check {
     pub(super) fn run_without_copies(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
         let fixed = match repair {
             Repair::None => CheckReport::default(),
-            _ => self.repair(repair, &mut |line| {
-                if line.starts_with("Repairing") {
-                    tell(line);
-                }
-            })?,
+            _ => self.repair(repair, tell)?,
         };
         let Counted { mut report, compressed_entries, .. } = self.count(Repair::None, tell)?;
         self.compressed_entries = compressed_entries;
@@ -169,16 +165,24 @@ impl Qcow2Check {
     }
 
     fn repair(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
-        let first = self.count(repair, tell)?;
+        let first = self.count(repair, &mut only_repairs(tell))?;
         let mut fixed = first.report;
         if repair == Repair::All {
-            if first.lacks_refcounts && self.rebuild_refcounts()? {
-                tell("Repairing refcounts: they have been written anew");
-                fixed.corruptions_fixed += 1;
+            if first.lacks_refcounts {
+                if self.rebuild_refcounts()? {
+                    tell("Repairing refcounts: they have been written anew");
+                    fixed.corruptions_fixed += 1;
+                } else {
+                    tell(
+                        "refcounts are not written anew, as something leads behind the end of the file, where these \
+                         would be, or cannot be looked into: salvage it, or convert what can be read",
+                    );
+                }
             }
             // A mark that says more than its refcount is worse than none.
             self.file.barrier().map_err(|error| self.failed("repair", error))?;
-            let mut census = self.census(repair, tell)?;
+            let mut tell_repairs = only_repairs(tell);
+            let mut census = self.census(repair, &mut tell_repairs)?;
             census.mends_marks = true;
             census.take().map_err(|error| self.failed("repair", error))?;
             fixed.corruptions_fixed += census.report.corruptions_fixed;
@@ -199,15 +203,12 @@ impl Qcow2Check {
     /// Makes zeros of what is missing, which is stable then.
     fn zero_missing(&self, tell: Tell<'_>) -> Result<Zeroed, ImageError> {
         let failed = |error| self.failed("make zeros of what is missing of", error);
-        let mut tell_repairs = |line: &str| {
-            if line.starts_with("Repairing") {
-                tell(line);
-            }
+        let zeroed = {
+            let mut tell_repairs = only_repairs(tell);
+            let mut census = self.census(Repair::None, &mut tell_repairs)?;
+            census.take().map_err(failed)?;
+            census.zero_missing().map_err(failed)?
         };
-        let mut census = self.census(Repair::None, &mut tell_repairs)?;
-        census.take().map_err(failed)?;
-        let zeroed = census.zero_missing().map_err(failed)?;
-        drop(census);
         if let Some(data_file) = self.data_file.as_ref().filter(|_| zeroed.external_entries > 0) {
             data_file.extend(self.header.size_bytes).and_then(|()| data_file.sync()).map_err(failed)?;
         }
@@ -225,7 +226,7 @@ impl Qcow2Check {
         Ok(Counted { report, lacks_refcounts, compressed_entries })
     }
 
-    /// False when it cannot be known what is in use.
+    /// False as [`Qcow2Check::write_refcounts`] has none.
     fn rebuild_refcounts(&mut self) -> Result<bool, ImageError> {
         let Some(table) = self.write_refcounts(self.header.refcount_order)? else { return Ok(false) };
         let failed = |error| self.failed("write new refcounts to", error);
@@ -235,7 +236,8 @@ impl Qcow2Check {
     }
 
     /// Writes refcounts of 2^order bits anew behind the file's end, on stable storage: where nothing leads to them yet.
-    /// Those that there are are not in use by them. `None`: it cannot be known what is in use.
+    /// Those that there are are not in use by them. `None`: it cannot be known what is in use, or what leads behind the
+    /// end would lead to them.
     ///
     /// # Errors
     /// When they cannot be written, or are too narrow; then the file is as it was.
@@ -244,7 +246,7 @@ impl Qcow2Check {
         let mut ignore = |_: &str| ();
         let mut census = self.census(Repair::None, &mut ignore)?;
         census.count_without_refcounts().map_err(failed)?;
-        if census.is_incomplete {
+        if census.is_incomplete || census.has_lead_out {
             return Ok(None);
         }
         let cluster_bits = self.header.cluster_bits;
@@ -274,12 +276,15 @@ impl Qcow2Check {
         while end > 0 && census.count(end - 1)? == 0 {
             end -= 1;
         }
-        let mut end_bytes = self.header.refcounts.offset_bytes + self.header.refcounts.length_bytes;
-        for block in references::in_refcount_table(&self.file, &self.header) {
-            let block = block?;
-            // One that lies behind the end is damage, and nowhere.
-            if block.offset_bytes < self.file.length_bytes() {
-                end_bytes = end_bytes.max(block.offset_bytes + block.length_bytes);
+        let blocks = references::in_refcount_table(&self.file, &self.header);
+        let blocks = blocks.map(|block| block.map(|block| (block.offset_bytes, block.length_bytes)));
+        let Table { offset_bytes, length_bytes } = self.header.refcounts;
+        let mut end_bytes = 0;
+        for place in blocks.chain([Ok((offset_bytes, length_bytes))]) {
+            let (offset_bytes, length_bytes) = place?;
+            // What begins behind the end is damage, and nowhere.
+            if offset_bytes < self.file.length_bytes() {
+                end_bytes = end_bytes.max(offset_bytes + length_bytes);
             }
         }
         Ok(end.max(end_bytes.div_ceil(self.header.cluster_bytes())))
@@ -336,6 +341,15 @@ impl Qcow2Check {
 
     fn failed(&self, action: &'static str, source: io::Error) -> ImageError {
         ImageError::System { action, path: self.path.clone(), source }
+    }
+}
+
+/// Hears of what is repaired alone.
+fn only_repairs(tell: Tell<'_>) -> impl FnMut(&str) {
+    |line| {
+        if line.starts_with("Repairing") {
+            tell(line);
+        }
     }
 }
 

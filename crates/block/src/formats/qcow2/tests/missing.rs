@@ -1,18 +1,19 @@
 //! Images whose tables lead behind the end of their file, which are to show zeros there.
 
-use super::super::{Qcow2Check, Qcow2CreateOptions, Qcow2Disk, Qcow2Features};
+use super::super::{Qcow2Amendment, Qcow2Check, Qcow2CreateOptions, Qcow2Disk, Qcow2Features, Qcow2Info};
 use super::cut_short::{at_each_cut, recorded};
 use super::open_to_change;
 use crate::formats::{CheckReport, Repair};
 use crate::{AllowedDirectories, FileOptions, OpenedFile, read_bytes, write_bytes};
 use std::fs::{self, File};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 const CLUSTER_BYTES: u64 = 16 << 10;
 const DISK_BYTES: u64 = 512 << 10;
 
 /// With data all over the disk, and as many as `missing` clusters cut off its end.
-fn image(directory: &Path, features: Qcow2Features, missing: u64) -> std::path::PathBuf {
+fn image(directory: &Path, features: Qcow2Features, missing: u64) -> PathBuf {
     let path = directory.join("image.qcow2");
     let options =
         Qcow2CreateOptions { features, cluster_bytes: CLUSTER_BYTES as u32, ..Qcow2CreateOptions::new(DISK_BYTES) };
@@ -73,13 +74,69 @@ fn what_is_missing_becomes_zeros_and_nothing_else_changes_at_every_cut() {
     }
 }
 
+fn number(bytes: &[u8], at: u64) -> u64 {
+    u64::from_be_bytes(bytes[at as usize..][..8].try_into().unwrap())
+}
+
+/// An image whose refcount table is cut off, or has no block in it; with as many as `missing` clusters of data, too.
+fn without_refcounts(directory: &Path, is_cut_off: bool, missing: u64) -> PathBuf {
+    let path = image(directory, Qcow2Features::default(), if is_cut_off { 0 } else { missing });
+    if is_cut_off {
+        // They are written anew for that, behind the data.
+        let amendment = Qcow2Amendment { refcount_order: Some(5), ..Qcow2Amendment::default() };
+        amendment.apply(&open_to_change(&path), &AllowedDirectories::none()).unwrap();
+    }
+    let table = number(&fs::read(&path).unwrap(), 48);
+    let file = File::options().write(true).open(&path).unwrap();
+    match is_cut_off {
+        true => file.set_len(table - missing * CLUSTER_BYTES).unwrap(),
+        false => file.write_all_at(&[0; 8], table).unwrap(),
+    }
+    path
+}
+
+/// Who only reads needs no refcounts, and a repair writes them anew, unless data are missing where these would be.
+#[test]
+fn an_image_without_refcounts_is_read_and_gets_new_ones() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    for is_cut_off in [true, false] {
+        let path = without_refcounts(directory.path(), is_cut_off, 0);
+        let whole = shown(&path);
+        assert!(whole.iter().all(Option::is_some));
+        let damage = Qcow2Info::damage_in(&open_to_change(&path)).unwrap();
+        assert_eq!(damage.is_some_and(|damage| damage.contains("refcount table")), is_cut_off);
+        let mut check = Qcow2Check::open(&open_to_change(&path), true).unwrap();
+        assert!(check.run(Repair::None, &mut |_| ()).unwrap().corruptions > 0);
+        assert_eq!(check.run(Repair::All, &mut |_| ()).unwrap().corruptions, 0);
+        drop(check);
+        Qcow2Disk::open(&path, &FileOptions::default(), &AllowedDirectories::none()).unwrap();
+        assert!(shown(&path) == whole);
+        fs::remove_file(&path).unwrap();
+
+        let path = without_refcounts(directory.path(), is_cut_off, 2);
+        let before = shown(&path);
+        assert_eq!(before.iter().filter(|cluster| cluster.is_none()).count(), 2);
+        let mut said = String::new();
+        let mut check = Qcow2Check::open(&open_to_change(&path), true).unwrap();
+        let report = check.run(Repair::All, &mut |line| said.push_str(line)).unwrap();
+        drop(check);
+        assert_eq!(report.missing, 2, "{said}");
+        assert!(said.contains("refcounts are not written anew"), "{said}");
+        assert!(shown(&path) == before);
+        assert_eq!(salvaged(&path, Repair::All).corruptions, 0);
+        let zeros = vec![0; CLUSTER_BYTES as usize];
+        let shows = |(now, before): (&Option<_>, &Option<_>)| now.as_ref() == before.as_ref().or(Some(&zeros));
+        assert!(shown(&path).iter().zip(&before).all(shows));
+        fs::remove_file(&path).unwrap();
+    }
+}
+
 /// A table that is data of the disk as well, and one in the place of another kind of table, are not made others.
 #[test]
 fn a_table_with_another_use_is_left_alone() {
     let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = image(directory.path(), Qcow2Features::default(), 5);
     let mut bytes = fs::read(&path).unwrap();
-    let number = |bytes: &[u8], at: u64| u64::from_be_bytes(bytes[at as usize..][..8].try_into().unwrap());
     let (l1, refcounts) = (number(&bytes, 40), number(&bytes, 48));
     let refblock = number(&bytes, refcounts);
     // As entries of an L2 table, these refcounts lead far behind the end of the file.
