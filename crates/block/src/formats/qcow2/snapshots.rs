@@ -71,7 +71,7 @@ pub(super) fn found(file: &WritableFile, header: &Header) -> io::Result<Vec<Foun
         // A table of them is bounded.
         let start = (at - header.snapshots_offset_bytes) as usize;
         let place = start..start + entry_bytes(entry) as usize;
-        let l1 = Table { offset_bytes: u64_of(entry, 0), length_bytes: u64::from(u32_of(entry, 8)) * 8 };
+        let l1 = l1_of(entry, header);
         // Old ones do not say.
         let mut own_size = [0; 8];
         file.read(&mut own_size, at + SNAPSHOT_BYTES as u64 + 8)?;
@@ -154,12 +154,20 @@ fn walk_snapshots(
         }
         file.read(&mut entry, at)?;
         see(&entry, at)?;
-        let length_bytes = u64::from(u32_of(&entry, 8)) * 8;
-        found.tables.push(Table { offset_bytes: u64_of(&entry, 0), length_bytes });
+        found.tables.push(l1_of(&entry, header));
         at += entry_bytes(&entry);
     }
     found.own = Some(Table { offset_bytes: start, length_bytes: at - start });
     Ok(found)
+}
+
+/// The L1 table of an entry. One without entries lies nowhere, but where one could be.
+fn l1_of(entry: &[u8; SNAPSHOT_BYTES], header: &Header) -> Table {
+    let table = Table { offset_bytes: u64_of(entry, 0), length_bytes: u64::from(u32_of(entry, 8)) * 8 };
+    match table.length_bytes == 0 && table.offset_bytes.is_multiple_of(header.cluster_bytes()) {
+        true => Table { offset_bytes: 0, ..table },
+        false => table,
+    }
 }
 
 /// How long an entry is, with what follows it.

@@ -18,6 +18,12 @@ impl Census<'_> {
         self.directories = [bitmaps.own, snapshots.own].into_iter().flatten().collect();
         self.bitmaps = self.look_at_directory(&bitmaps);
         self.snapshots = self.look_at_directory(&snapshots);
+        // Those without entries, of which nothing is claimed.
+        for table in snapshots.tables.iter().filter(|table| table.length_bytes == 0) {
+            if !table.offset_bytes.is_multiple_of(self.header.cluster_bytes()) {
+                self.corrupt(&format!("a table at {:#x} is not cluster aligned", table.offset_bytes));
+            }
+        }
         let named_max = self.bitmaps.iter().chain(&self.snapshots).map(|named| named.users).max().unwrap_or(0);
         self.set_windows(named_max);
         for window in self.windows() {

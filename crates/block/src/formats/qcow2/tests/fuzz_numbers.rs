@@ -240,6 +240,27 @@ fn fuzz_an_image_of_any_kind_is_refused_or_stays_in_order() {
     });
 }
 
+/// A snapshot whose L1 table has no entries is one wherever that lies, but within a cluster, as for QEMU.
+#[test]
+fn a_table_without_entries_is_judged_as_one_by_who_checks_and_who_opens() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = directory.path().join("image");
+    let sample = &samples()[0];
+    let at = u64::from_be_bytes(sample.bytes[64..][..8].try_into().unwrap()) as usize;
+    for (offset, corruptions) in [(0, 0), (1_u64 << 40, 0), (u64::MAX - sample.cluster_bytes + 1, 0), (1, 1)] {
+        let mut bytes = sample.bytes.clone();
+        bytes[at..][..8].copy_from_slice(&offset.to_be_bytes());
+        bytes[at + 8..][..4].fill(0);
+        fs::write(&path, &bytes).unwrap();
+        assert_eq!(checked(&path, Repair::None).map(|found| found.corruptions), Some(corruptions), "{offset}");
+        assert_eq!(open(&path, false, None).is_ok(), corruptions == 0, "{offset}");
+        use_it(&path, None);
+        if corruptions == 0 {
+            expect_clean(&path);
+        }
+    }
+}
+
 #[test]
 fn samples_are_in_order() {
     let directory = blockyard_fuzz::memory_directory().unwrap();
