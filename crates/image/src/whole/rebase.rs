@@ -3,7 +3,9 @@
 use super::Told;
 use crate::Watch;
 use crate::error::{Context, Result};
-use blockyard_block::{AllowedDirectories, ChainKeys, Disk, OpenedFile, Qcow2Backing, Qcow2Rebase, Qcow2Shown};
+use blockyard_block::{
+    AllowedDirectories, ChainKeys, Disk, OpenedFile, Qcow2Backing, Qcow2Rebase, Qcow2Shown, printable,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,7 +74,13 @@ impl Keeping<'_> {
         let Self { name, shown, behind } = self;
         let told = Told { watch, length_bytes: shown.capacity_bytes() };
         let written = shown.keep(behind.as_deref(), &mut |at, data| told.goes_on(at, data));
-        written.map_err(|error| told.why(error, cannot_rebase(name)))
+        written.map_err(|error| told.why(error, cannot_rebase(name)))?;
+        if let Some(permissions) = shown.narrower_permissions() {
+            let name = printable(name);
+            let why = "fewer may read what it was based on than may read it, and it may have data of that now";
+            watch.note(&format!("{name}: {why}: `chmod {permissions:o}` it if these are secret"));
+        }
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use super::own_file::{header_to_change, image_file, read_header};
 use super::{Qcow2Disk, Qcow2Snapshot, snapshots};
 use crate::formats::{AllowedDirectories, ImageError, WritableFile};
 use crate::read::perform;
+use crate::replacement::permissions;
 use crate::{Disk, Engine, ExtentKind, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Segment, printable};
 use std::fs::File;
 use std::io;
@@ -59,7 +60,9 @@ impl Qcow2Rebase {
         for Qcow2Snapshot { id, name, .. } in found.into_iter().map(|found| found.described) {
             snapshots.push((name, Qcow2Disk::open_snapshot_in(file()?, &self.path, &id, &read_only, allowed)?));
         }
-        Ok(Qcow2Shown { top: Qcow2Disk::open_in(file()?, &self.path, &options, allowed)?, snapshots })
+        let top = Qcow2Disk::open_in(file()?, &self.path, &options, allowed)?;
+        let permissions = permissions(&self.file).map_err(|error| self.failed(error))?;
+        Ok(Qcow2Shown { top, snapshots, permissions })
     }
 
     /// Names another backing file, or none, on stable storage. What shows through the image is that file's from now on;
@@ -85,12 +88,22 @@ pub struct Qcow2Shown {
     top: Qcow2Disk,
     /// By their names.
     snapshots: Vec<(String, Qcow2Disk)>,
+    /// Of the image's own file.
+    permissions: u32,
 }
 
 impl Qcow2Shown {
     /// Whether anything is behind it.
     pub fn has_backing(&self) -> bool {
         self.top.has_backing()
+    }
+
+    /// The permission bits that the image would have if nobody could read it who cannot read what is behind it; `None`:
+    /// those that it has.
+    pub fn narrower_permissions(&self) -> Option<u32> {
+        const MAY_READ: u32 = 0o444;
+        let is_wider = self.permissions & !self.top.permissions() & MAY_READ != 0;
+        is_wider.then_some(self.permissions & self.top.permissions())
     }
 
     /// Bytes of the disk.

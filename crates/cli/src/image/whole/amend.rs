@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use blockyard_block::specification::Format;
 use blockyard_block::{
     AllowedDirectories, ChainKeys, KeyFile, LuksDisk, LuksOptions, LuksSlotChange, Preallocation, Qcow2Amendment,
-    Qcow2Disk, shown, size,
+    Qcow2Disk, printable, shown, size,
 };
 use blockyard_command_line::disk;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -130,7 +130,7 @@ pub fn run(args: &AmendArgs) -> Result<()> {
         (None, _) => {}
     }
     percents.into_iter().for_each(Percents::end);
-    if args.quiet { Ok(()) } else { print(&format!("{image}: amended")) }
+    if args.quiet { Ok(()) } else { print(&format!("{}: amended", printable(image))) }
 }
 
 impl AmendArgs {

@@ -3,8 +3,8 @@
 use super::qemu_flags::{WriteFlags, rate};
 use super::shut_in::shut_in;
 use anyhow::Result;
-use blockyard_block::shown;
 use blockyard_block::specification::Format;
+use blockyard_block::{printable, shown};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image::{self, ImageFile};
@@ -69,10 +69,11 @@ pub fn run(args: &CommitArgs) -> Result<()> {
     if args.quiet {
         return Ok(());
     }
+    let image = printable(&args.image);
     let rest = match (empties, between) {
         (true, _) => String::new(),
-        (false, 0) => format!("\n{} is of no more use.", args.image),
-        (false, between) => format!("\n{} and {between} more between the two are of no more use.", args.image),
+        (false, 0) => format!("\n{image} is of no more use."),
+        (false, between) => format!("\n{image} and {between} more between the two are of no more use."),
     };
     print(&format!("Image committed into {}.{rest}", shown(&base)))
 }

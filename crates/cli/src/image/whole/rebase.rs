@@ -5,8 +5,8 @@ use super::image_options::unsaid_format;
 use super::qemu_flags::{CachedFlags, WriteFlags};
 use super::shut_in::shut_in;
 use anyhow::{Result, bail};
-use blockyard_block::Qcow2Backing;
 use blockyard_block::specification::Format;
+use blockyard_block::{Qcow2Backing, printable};
 use blockyard_command_line::disk;
 use blockyard_command_line::image::at_terminal::AtTerminal;
 use blockyard_command_line::image::named_image;
@@ -87,9 +87,10 @@ pub fn run(args: &RebaseArgs) -> Result<()> {
     if args.quiet {
         return Ok(());
     }
+    let image = printable(&args.image);
     print(&match backing {
-        Some(Qcow2Backing { name, format }) => format!("{}: over {name} ({format})", args.image),
-        None => format!("{}: depends on no other file", args.image),
+        Some(Qcow2Backing { name, format }) => format!("{image}: over {} ({format})", printable(&name)),
+        None => format!("{image}: depends on no other file"),
     })
 }
 
