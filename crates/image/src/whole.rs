@@ -23,7 +23,7 @@ pub mod safety;
 use crate::error::{Error, Result, refuse};
 use crate::watch::{Progress, Watch};
 use blockyard_block::layers::JoinedDisk;
-use blockyard_block::{Disk, UnpackedDisk};
+use blockyard_block::{Disk, ImageError, UnpackedDisk};
 use blockyard_session::open::OpenDisk;
 pub use new_image::{NewImage, backing_path, behind, named_from, refuse_itself};
 use std::io;
@@ -134,6 +134,16 @@ fn check(watch: &dyn Watch) -> Result<()> {
     match watch.ends() {
         Some(why) => refuse!("stopped by {why}"),
         None => Ok(()),
+    }
+}
+
+/// Why something has failed that asks whether to go on: that it was told to end, while `doing`; else `error`.
+fn or_stopped(error: ImageError, watch: &dyn Watch, doing: impl Into<String>) -> Error {
+    let is_interrupted =
+        matches!(&error, ImageError::System { source, .. } if source.kind() == io::ErrorKind::Interrupted);
+    match check(watch) {
+        Err(stopped) if is_interrupted => stopped.context(doing),
+        _ => error.into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a new image has storage for before anything is written to it.
 
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -20,18 +21,36 @@ pub enum Preallocation {
     Full,
 }
 
-/// Reserves storage for a range of a file that was never written, as `preallocation` says.
-pub(super) fn reserve(file: impl AsFd, offset: u64, length: u64, preallocation: Preallocation) -> io::Result<()> {
+/// Fails, as something that was interrupted, where it is not to go on.
+pub(super) fn check(goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+    if goes_on() { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
+}
+
+/// Reserves storage for a range of a file that was never written, as `preallocation` says, as long as `goes_on`.
+pub(super) fn reserve(
+    file: impl AsFd,
+    offset: u64,
+    length: u64,
+    preallocation: Preallocation,
+    goes_on: &dyn Fn() -> bool,
+) -> io::Result<()> {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     match preallocation {
         Preallocation::Off | Preallocation::Metadata => Ok(()),
-        Preallocation::Falloc => Ok(fallocate(file, FallocateFlags::empty(), offset, length)?),
+        Preallocation::Falloc => loop {
+            check(goes_on)?;
+            match fallocate(&file, FallocateFlags::empty(), offset, length) {
+                Err(Errno::INTR) => {}
+                done => return Ok(done?),
+            }
+        },
         Preallocation::Full => {
             let file = File::from(file.as_fd().try_clone_to_owned()?);
-            let pieces = (0..length).step_by(ZEROS.len());
-            pieces
-                .map(|at| (at, (length - at).min(ZEROS.len() as u64) as usize))
-                .try_for_each(|(at, piece)| file.write_all_at(&ZEROS[..piece], offset + at))
+            (0..length).step_by(ZEROS.len()).try_for_each(|at| {
+                check(goes_on)?;
+                let piece = (length - at).min(ZEROS.len() as u64) as usize;
+                file.write_all_at(&ZEROS[..piece], offset + at)
+            })
         }
     }
 }

@@ -139,17 +139,19 @@ impl Qcow2Disk {
     }
 
     /// Makes the empty `file` an image, with its data in the empty `data_file` if the options name one. Both are open
-    /// for reading and writing; `path` is what messages call the image.
+    /// for reading and writing; `path` is what messages call the image. `goes_on` is asked all the time that a
+    /// preallocation takes.
     ///
     /// # Errors
-    /// When the options contradict each other, or the files cannot be written.
+    /// When the options contradict each other, the files cannot be written, or it is not to go on.
     pub fn create_in(
         file: &File,
         data_file: Option<&File>,
         path: &Path,
         options: &Qcow2CreateOptions,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<(), ImageError> {
-        create::format(file, data_file, path, options)
+        create::format(file, data_file, path, options, goes_on)
     }
 
     /// Makes the block device an image, whatever it holds: without preallocation, and with its data in itself. It is

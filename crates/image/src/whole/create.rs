@@ -153,4 +153,15 @@ mod tests {
         run(Arc::new(Nobody)).unwrap();
         assert_eq!(path.metadata().unwrap().len(), 4 << 20);
     }
+
+    #[test]
+    fn what_takes_long_is_stopped_in_the_middle_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        for format in Format::ALL.into_iter().filter(|format| format.is_made() && *format != Format::Luks) {
+            let image = NewImage { preallocation: Preallocation::Full, ..NewImage::new(&path, format, 64 << 20) };
+            let stopped = image.make(&Impatient).unwrap_err();
+            assert!(stopped.in_one_line().ends_with("stopped by impatience"), "{format:?}: {stopped:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Making the file of a new image: empty, beside its name.
 
-use super::{WholeDisk, check};
+use super::{WholeDisk, check, or_stopped};
 use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::specification::{DiskSpecification, Format, SpecificationError};
@@ -117,14 +117,16 @@ impl NewImage {
             Format::Raw => self.make_raw(&file, watch)?,
             Format::Qcow2 => {
                 let data_file = file.companion().map(ReplacementFile::file);
-                Qcow2Disk::create_in(file.file(), data_file, &self.path, &self.qcow2_options())?;
+                let goes_on = || watch.ends().is_none();
+                Qcow2Disk::create_in(file.file(), data_file, &self.path, &self.qcow2_options(), &goes_on)
+                    .map_err(|error| or_stopped(error, watch, self.not_written()))?;
             }
             Format::Luks => LuksDisk::create_in(file.file(), &self.path, self.size_bytes, self.luks()?)?,
             Format::BlockMap(_) if self.is_vmdk_stream() => {
                 self.vmdk_stream_writer(&file)?.finish().with_context(|| self.not_written())?;
             }
             Format::BlockMap(format) => {
-                self.block_map_writer(&file, format)?.finish().with_context(|| self.not_written())?;
+                self.block_map_writer(&file, format, watch)?.finish().with_context(|| self.not_written())?;
             }
             Format::Ova => return Err(not_made(self.format)),
         }
@@ -213,13 +215,20 @@ impl NewImage {
         self.encryption.as_ref().ok_or_else(|| Error::usage("a LUKS volume takes a passphrase: add --key-file FILE"))
     }
 
-    /// A writer of an image in another hypervisor's format.
-    pub(super) fn block_map_writer(&self, file: &ReplacementFile, format: BlockMapFormat) -> Result<BlockMapWriter> {
+    /// A writer of an image in another hypervisor's format, as long as `watch` does not end its preallocation.
+    pub(super) fn block_map_writer(
+        &self,
+        file: &ReplacementFile,
+        format: BlockMapFormat,
+        watch: &dyn Watch,
+    ) -> Result<BlockMapWriter> {
         if !self.format.is_made() {
             return Err(not_made(self.format));
         }
         let handle = file.file().try_clone().context("cannot duplicate a file descriptor")?;
-        Ok(BlockMapWriter::new(handle, &self.path, &self.block_map_options(format))?)
+        let goes_on = || watch.ends().is_none();
+        BlockMapWriter::new_while(handle, &self.path, &self.block_map_options(format), &goes_on)
+            .map_err(|error| or_stopped(error, watch, self.not_written()))
     }
 
     /// Whether it is a VMDK that is compressed and written in one pass.

@@ -1,14 +1,13 @@
 //! Making an image's disk larger or smaller.
 
-use super::check;
 use super::new_image::write_zeros;
+use super::{check, or_stopped};
 use crate::Watch;
 use crate::error::{Context, Error, Result, refuse};
 use blockyard_block::size::set_length;
 use blockyard_block::specification::Format;
 use blockyard_block::{
-    AllowedDirectories, BlockMapFormat, ChainKeys, ImageError, LuksDisk, OpenedFile, Preallocation, Qcow2Disk, Remedy,
-    shown,
+    AllowedDirectories, BlockMapFormat, ChainKeys, LuksDisk, OpenedFile, Preallocation, Qcow2Disk, Remedy, shown,
 };
 use rustix::fs::{FallocateFlags, fallocate};
 use std::ops::Range;
@@ -110,10 +109,7 @@ impl<'a> Resize<'a> {
                 let allowed = AllowedDirectories::new(allow_dirs)?.with_keys(keys.clone());
                 let goes_on = || watch.ends().is_none();
                 let resized = Qcow2Disk::resize_while(file, sizes.end, preallocation, &allowed, &goes_on);
-                resized.map_err(|error| match check(watch) {
-                    Err(stopped) if is_interrupted(&error) => stopped.context(self.failed()),
-                    _ => error.into(),
-                })
+                resized.map_err(|error| or_stopped(error, watch, self.failed()))
             }
             Format::BlockMap(_) | Format::Ova => Err(not_resized(file, format)),
         }
@@ -152,11 +148,6 @@ impl<'a> Resize<'a> {
     fn failed(&self) -> String {
         format!("cannot change the size of {}", shown(self.file.path()))
     }
-}
-
-/// Whether a resize was ended, and did not fail.
-fn is_interrupted(error: &ImageError) -> bool {
-    matches!(error, ImageError::System { source, .. } if source.kind() == std::io::ErrorKind::Interrupted)
 }
 
 fn not_resized(file: &OpenedFile, format: Format) -> Error {

@@ -6,7 +6,7 @@
 use super::vmdk::new::VmdkCreateOptions;
 use super::{BlockMapFormat, vdi, vhd, vhdx, vmdk};
 use crate::formats::ImageError;
-use crate::formats::preallocation::{Preallocation, reserve};
+use crate::formats::preallocation::{Preallocation, check, reserve};
 use crate::{Disk, Engine, FileDisk, FileOptions, MemoryMap, Queue};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fmt::Debug;
@@ -202,6 +202,19 @@ impl BlockMapWriter {
     /// # Errors
     /// When the options are impossible, or the file is.
     pub fn new(file: File, path: &Path, options: &BlockMapCreateOptions) -> Result<Self, ImageError> {
+        Self::new_while(file, path, options, &|| true)
+    }
+
+    /// The same, as long as `goes_on` says so, which is asked all the time that a preallocation takes.
+    ///
+    /// # Errors
+    /// As [`BlockMapWriter::new`]; when it is not to go on.
+    pub fn new_while(
+        file: File,
+        path: &Path,
+        options: &BlockMapCreateOptions,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Self, ImageError> {
         let map = options.map(path)?;
         let layout = map.layout();
         let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
@@ -217,17 +230,17 @@ impl BlockMapWriter {
         }
         let writer = Self { file, disk, map, layout, places: Mutex::new(places), can_reserve: true.into() };
         if is_full {
-            writer.reserve_all(options.preallocation).map_err(failed)?;
+            writer.reserve_all(options.preallocation, goes_on).map_err(failed)?;
         }
         Ok(writer)
     }
 
     /// Reserves what all blocks need.
-    fn reserve_all(&self, preallocation: Preallocation) -> io::Result<()> {
+    fn reserve_all(&self, preallocation: Preallocation, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
         let layout = &self.layout;
         let end = self.map.file_bytes(layout.blocks());
-        reserve(&self.file, layout.data_offset, end - layout.data_offset, preallocation)?;
-        (0..layout.blocks()).try_for_each(|place| self.write_lead(place))
+        reserve(&self.file, layout.data_offset, end - layout.data_offset, preallocation, goes_on)?;
+        (0..layout.blocks()).try_for_each(|place| check(goes_on).and_then(|()| self.write_lead(place)))
     }
 
     fn write_lead(&self, place: u64) -> io::Result<()> {

@@ -5,7 +5,7 @@ use super::own_file;
 use super::writer::{Onto, Qcow2Writer};
 use crate::formats::allowed_directories::protocol;
 use crate::formats::chain_files::ChainFormat;
-use crate::formats::preallocation::{Preallocation, reserve};
+use crate::formats::preallocation::{Preallocation, check, reserve};
 use crate::formats::{ImageError, NewLuks};
 use crate::size::set_length;
 use crate::{ReplacementFile, directory_of};
@@ -221,7 +221,7 @@ pub(super) fn create(path: &Path, options: &Qcow2CreateOptions) -> Result<(), Im
         Some(data_file) => replacement.with_companion(&directory_of(path).join(&data_file.name))?,
         None => replacement,
     };
-    format(replacement.file(), replacement.companion().map(ReplacementFile::file), path, options)?;
+    format(replacement.file(), replacement.companion().map(ReplacementFile::file), path, options, &|| true)?;
     Ok(replacement.commit(true)?)
 }
 
@@ -232,7 +232,7 @@ pub(super) fn create_on_device(device: &File, path: &Path, options: &Qcow2Create
     let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
     // What writes images writes to empty files. Without data, this one is no longer than its tables.
     let made = File::from(memfd_create("image", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?);
-    format(&made, None, path, options)?;
+    format(&made, None, path, options, &|| true)?;
     let length_bytes = made.metadata().map_err(failed)?.len();
     let device_bytes = (&mut &*device).seek(SeekFrom::End(0)).map_err(failed)?;
     if length_bytes > device_bytes {
@@ -266,7 +266,7 @@ fn put(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
 /// Makes the empty `file` a delta on a disk.
 pub(crate) fn create_delta(file: &File, path: &Path, size_bytes: u64, base: Qcow2Backing) -> Result<(), ImageError> {
     let options = Qcow2CreateOptions { backing: Some(base), ..Qcow2CreateOptions::new(size_bytes) };
-    format(file, None, path, &options)
+    format(file, None, path, &options, &|| true)
 }
 
 /// What the delta in `file` names as its base; `None`: nothing, so that it is no delta.
@@ -275,11 +275,13 @@ pub(crate) fn base_of_delta(file: &File, path: &Path) -> Result<Option<String>, 
 }
 
 /// Makes the empty `file` an image, with its data in `data_file` if they are to be in one; `path` is for messages.
+/// That takes time where it is preallocated, and ends when it is not to go on.
 pub(super) fn format(
     file: &File,
     data_file: Option<&File>,
     path: &Path,
     options: &Qcow2CreateOptions,
+    goes_on: &dyn Fn() -> bool,
 ) -> Result<(), ImageError> {
     let failed = |source| ImageError::System { action: "write", path: path.to_owned(), source };
     if data_file.is_some() != options.data_file.is_some() {
@@ -289,22 +291,23 @@ pub(super) fn format(
     if let Some(data_file) = data_file {
         set_length(data_file, options.size_bytes).map_err(failed)?;
     }
-    fill(data_file.unwrap_or(file), writer, options).map_err(failed)
+    fill(data_file.unwrap_or(file), writer, options, goes_on).map_err(failed)
 }
 
 /// Gives all clusters a place in `file`, which has the data, if they are to have one.
-fn fill(file: &File, writer: Qcow2Writer, options: &Qcow2CreateOptions) -> io::Result<()> {
+fn fill(file: &File, writer: Qcow2Writer, options: &Qcow2CreateOptions, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
     let (cluster_bytes, preallocation) = (u64::from(options.cluster_bytes), options.allocated());
     let table_covers_bytes = cluster_bytes * cluster_bytes / if options.features.has_extended_l2 { 16 } else { 8 };
     let mut start = 0;
     while start < options.size_bytes && preallocation != Preallocation::Off {
+        check(goes_on)?;
         let end = options.size_bytes.min(start + table_covers_bytes);
         let count = (end - start).div_ceil(cluster_bytes);
         // Fits: an L2 table has no more entries.
         let place = writer.place_zeros(count as usize, (start..end).step_by(options.cluster_bytes as usize));
         // A file of its own ends where the disk does.
         let length_bytes = if options.data_file.is_some() { end - start } else { count * cluster_bytes };
-        reserve(file, place, length_bytes, preallocation)?;
+        reserve(file, place, length_bytes, preallocation, goes_on)?;
         writer.settle(start..end)?;
         start = end;
     }

@@ -9,7 +9,7 @@ use super::header::Header;
 use super::metadata::Metadata;
 use super::own_file;
 use super::snapshots;
-use crate::formats::preallocation::{Preallocation, reserve};
+use crate::formats::preallocation::{Preallocation, check, reserve};
 use crate::formats::writable_file::WritableFile;
 use crate::formats::{AllowedDirectories, ImageError};
 use crate::{
@@ -114,10 +114,6 @@ fn set_size(
         );
         ImageError::Unusable { path: path.to_owned(), problem }
     })
-}
-
-fn check(goes_on: &dyn Fn() -> bool) -> io::Result<()> {
-    if goes_on() { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
 }
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> ImageError {
@@ -260,6 +256,7 @@ fn reserve_rest(metadata: &mut Metadata, cluster: u64, range: &Range<u64>, wante
                 offset_bytes + (range.start - start),
                 end - range.start,
                 Preallocation::Falloc,
+                &|| true,
             )
         }
         _ => Ok(()),
@@ -274,7 +271,7 @@ fn reserve_new(metadata: &mut Metadata, range: Range<u64>, preallocation: Preall
         make_zeros(metadata.data(), range.start, length_bytes)?;
         metadata.need_contents();
     }
-    reserve(&metadata.data().file, range.start, length_bytes, preallocation)?;
+    reserve(&metadata.data().file, range.start, length_bytes, preallocation, &|| true)?;
     metadata.data().reach(range.end)
 }
 

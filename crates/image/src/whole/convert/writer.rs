@@ -79,7 +79,7 @@ impl Writer {
         }
         if let Format::BlockMap(format) = image.format {
             let file = image.new_file(watch)?;
-            let writer = image.block_map_writer(&file, format)?;
+            let writer = image.block_map_writer(&file, format, watch)?;
             return Ok((file, Self::BlockMap(Box::new(writer))));
         }
         if source.is_endless() {
