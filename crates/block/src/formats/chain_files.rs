@@ -67,6 +67,8 @@ pub(super) struct ChainFiles {
     changes: usize,
     /// What the permission bits of all these files allow.
     permissions: u32,
+    /// The same, of those behind the first image.
+    permissions_behind: u32,
     /// The images that are encrypted, by how many are in front of them.
     encrypted: Vec<usize>,
     /// Nothing of what the images hold is read.
@@ -88,6 +90,7 @@ impl ChainFiles {
             is_behind: images > 0,
             changes: 0,
             permissions: 0o777,
+            permissions_behind: 0o777,
             encrypted: Vec::new(),
             are_only_held: false,
         }
@@ -112,9 +115,8 @@ impl ChainFiles {
             let problem = format!("is one of more than {CHAIN_MAX} files of a chain of images");
             return Err(ImageError::Unusable { path: path.to_owned(), problem });
         }
-        self.add_part(file, path)?;
         self.images += 1;
-        Ok(())
+        self.add_part(file, path)
     }
 
     /// Goes on with an image of the other family, which is at `path`.
@@ -152,7 +154,11 @@ impl ChainFiles {
     /// When it cannot be looked at.
     pub(super) fn permit(&mut self, file: &File, path: &Path) -> Result<(), ImageError> {
         let failed = |source| ImageError::System { action: "look at", path: path.to_owned(), source };
-        self.permissions &= permissions(file).map_err(failed)?;
+        let permissions = permissions(file).map_err(failed)?;
+        self.permissions &= permissions;
+        if self.depth() > 0 {
+            self.permissions_behind &= permissions;
+        }
         Ok(())
     }
 
@@ -190,6 +196,11 @@ impl ChainFiles {
     /// What the permission bits of all files allow.
     pub(super) fn permissions(&self) -> u32 {
         self.permissions
+    }
+
+    /// What those of the files behind the first image allow.
+    pub(super) fn permissions_behind(&self) -> u32 {
+        self.permissions_behind
     }
 
     /// The images that are encrypted, by how many are in front of them.

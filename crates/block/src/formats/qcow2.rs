@@ -289,6 +289,11 @@ impl Qcow2Disk {
         self.worker.image().permissions
     }
 
+    /// What the permission bits of the files behind the image allow.
+    pub(super) fn permissions_behind(&self) -> u32 {
+        self.worker.image().permissions_behind
+    }
+
     /// The images of the chain that are encrypted, by how many are in front of them.
     pub(crate) fn encrypted(&self) -> &[usize] {
         &self.worker.image().encrypted

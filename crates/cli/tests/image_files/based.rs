@@ -169,7 +169,7 @@ fn an_image_shows_the_same_over_another_backing_file() {
     mode("top.qcow2", 0o644);
     let done = image(&yard, ["rebase", "--allow-dir", ".", "-b", "", "top.qcow2"]).succeeded();
     assert!(done.stderr.contains("top.qcow2: fewer may read what it was based on"), "{done:?}");
-    assert!(done.stderr.contains("`chmod 600` it"), "{done:?}");
+    assert!(done.stderr.contains("`chmod go-r` it"), "{done:?}");
     fs::remove_file(yard.path("mid.qcow2")).unwrap();
     qemu_img(&yard, "check -q top.qcow2");
     qemu_img(&yard, "compare -q -F raw top.qcow2 wanted");

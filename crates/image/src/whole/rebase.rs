@@ -74,12 +74,17 @@ impl Keeping<'_> {
         let Self { name, shown, behind } = self;
         let told = Told { watch, length_bytes: shown.capacity_bytes() };
         let written = shown.keep(behind.as_deref(), &mut |at, data| told.goes_on(at, data));
-        written.map_err(|error| told.why(error, cannot_rebase(name)))?;
-        if let Some(permissions) = shown.narrower_permissions() {
-            let name = printable(name);
-            let why = "fewer may read what it was based on than may read it, and it may have data of that now";
-            watch.note(&format!("{name}: {why}: `chmod {permissions:o}` it if these are secret"));
-        }
+        let has_written = written.map_err(|error| told.why(error, cannot_rebase(name)))?;
+        let who = match shown.is_wider_than_behind() {
+            _ if !has_written => return Ok(()),
+            (true, true) => "go",
+            (true, false) => "g",
+            (false, true) => "o",
+            (false, false) => return Ok(()),
+        };
+        let name = printable(name);
+        let why = "fewer may read what it was based on than may read it, and it has data of that now";
+        watch.note(&format!("{name}: {why}: `chmod {who}-r` it if these are secret"));
         Ok(())
     }
 }

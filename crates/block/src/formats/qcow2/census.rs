@@ -65,6 +65,8 @@ struct NamedTable {
     users: u64,
     /// It may be looked into.
     is_sound: bool,
+    /// Data lie there, too.
+    holds_data: bool,
 }
 
 pub(super) struct Census<'a> {
@@ -94,6 +96,8 @@ pub(super) struct Census<'a> {
     bitmaps: Vec<NamedTable>,
     snapshots: Vec<NamedTable>,
     tables: UsedTables,
+    /// Data lie where the disk's L1 table does.
+    l1_holds_data: bool,
     highest: Option<u64>,
     pub(super) report: CheckReport,
     /// Something was not looked into, so what seems to be used by nobody may be.
@@ -136,6 +140,7 @@ impl<'a> Census<'a> {
             bitmaps: Vec::new(),
             snapshots: Vec::new(),
             tables: UsedTables::default(),
+            l1_holds_data: false,
             highest: None,
             report: CheckReport { total_clusters, ..CheckReport::default() },
             is_incomplete: false,
@@ -155,14 +160,18 @@ impl<'a> Census<'a> {
     pub(super) fn take(&mut self) -> io::Result<()> {
         self.look_at_refblocks()?;
         self.look_at_tables()?;
-        if self.repair != Repair::None && self.windows().nth(1).is_some() {
-            // Which blocks of refcounts something else uses has to be known before one is written to.
+        let mends_marks = std::mem::take(&mut self.mends_marks);
+        if mends_marks || (self.repair != Repair::None && self.windows().nth(1).is_some()) {
+            // Which tables and blocks of refcounts something else uses has to be known before one is written to.
             for window in self.windows() {
                 self.count_window(window, false)?;
+                self.find_data_in_tables();
             }
         }
+        self.mends_marks = mends_marks;
         for window in self.windows() {
             self.count_window(window.clone(), window.start == 0)?;
+            self.find_data_in_tables();
             self.compare(window)?;
         }
         self.judge_places()?;
@@ -268,6 +277,33 @@ impl<'a> Census<'a> {
         Ok(())
     }
 
+    /// Finds which tables in the window that was counted are data, too: whoever reads these has what is written to the
+    /// table.
+    fn find_data_in_tables(&mut self) {
+        let (counts, bits) = (&self.counts, self.header.cluster_bits);
+        let is_data = |cluster: u64| counts.has(cluster, DATA | COMPRESSED | SNAPSHOT);
+        for table in self.tables.within(counts.window()) {
+            if is_data(table.cluster()) {
+                table.set_holds_data();
+            }
+        }
+        let holds_data = |Table { offset_bytes, length_bytes }: Table| {
+            let (start, end) = (offset_bytes >> bits, offset_bytes.saturating_add(length_bytes).div_ceil(1 << bits));
+            (start.max(counts.window().start)..end.min(counts.window().end)).any(is_data)
+        };
+        self.l1_holds_data |= holds_data(self.header.l1);
+        for snapshot in self.snapshots.iter_mut().filter(|snapshot| snapshot.is_sound) {
+            snapshot.holds_data |= holds_data(snapshot.table);
+        }
+    }
+
+    /// Whether data lie where a table of entries does.
+    fn is_data_too(&mut self, table: u64) -> bool {
+        let cluster = table >> self.header.cluster_bits;
+        let is_l1 = table == self.header.l1.offset_bytes && self.l1_holds_data;
+        is_l1 || self.tables.within(cluster..cluster + 1).first().is_some_and(|table| table.holds_data())
+    }
+
     /// Whether an entry says wrongly that what it refers to, in the window, has or has not a refcount of one.
     fn is_marked_wrong(&self, reference: &Reference) -> io::Result<bool> {
         let (cluster, window) = (reference.offset_bytes >> self.header.cluster_bits, self.counts.window());
@@ -282,7 +318,7 @@ impl<'a> Census<'a> {
     }
 
     fn judge_mark(&mut self, what: &str, table: u64, reference: &Reference, users: u64) -> io::Result<()> {
-        if !self.mends_marks {
+        if !self.mends_marks || self.is_data_too(table) {
             let refcount = if reference.is_copied() { "is not" } else { "is" };
             self.corrupt_for(users, &format!("{what} refcount {refcount} 1"));
             return Ok(());
@@ -381,7 +417,7 @@ impl<'a> Census<'a> {
     fn forget_place(&mut self, reference: &Reference, table: u64, users: UsedTable) -> io::Result<Judged> {
         let Reference { index, entry, offset_bytes, .. } = *reference;
         let what = format!("offset={offset_bytes:x}: Preallocated cluster is not properly aligned; L2 entry corrupted");
-        if self.mends_marks {
+        if self.mends_marks && !self.is_data_too(table) {
             let without = entry & !(OFFSET_MASK | COPIED);
             self.file.write(&without.to_be_bytes(), table + index as u64 * Layout::of(self.header).entry_bytes())?;
             self.report.corruptions_fixed += 1;
@@ -417,7 +453,8 @@ impl<'a> Census<'a> {
 
     fn leads_out(&mut self, users: u64, reference: &Reference) {
         let Reference { part, offset_bytes, length_bytes, .. } = *reference;
-        self.has_lead_out = true;
+        // Where the table of refcounts is to be is its own question.
+        self.has_lead_out |= part != Part::RefcountTable;
         if self.tells {
             self.report.missing += u64::from(matches!(part, Part::L2Table | Part::Data | Part::Compressed));
             let what = format!(

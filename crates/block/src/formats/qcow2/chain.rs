@@ -481,6 +481,7 @@ impl<'a> Chain<'a> {
             geometry,
             size_bytes: header.size_bytes,
             permissions: self.files.permissions(),
+            permissions_behind: self.files.permissions_behind(),
             encrypted: self.files.encrypted().to_vec(),
             mapped_base: self.mapped_base,
             paths: self.paths,

@@ -2,7 +2,7 @@
 //! what it showed.
 //!
 //! Refcounts that say two would please QEMU, but of the two nobody knows which the data belong to, and what is written
-//! in place relies on one use alone. Copies go behind the file's end and are stable before an entry leads there; their
+//! in place relies on one use alone. A table that is data, too, is left as these are. Copies go behind the file's end and are stable before an entry leads there; their
 //! refcounts are the census's to find. What bitmaps and snapshots use twice stays as it is, as does a table in the
 //! place of another kind of table, and all where an entry of the disk, of a snapshot or of a bitmap leads behind the
 //! file's end, or may: it would lead to copies then.
@@ -107,10 +107,20 @@ impl<'a> Copies<'a> {
         }
         let tables = self.l2_tables()?;
         let used_by = |one: &(u64, usize), other: &(u64, usize)| one.0 == other.0;
+        let mut with_data = Vec::new();
         for users in tables.chunk_by(used_by) {
             self.claim_compressed(users[0].0)?;
+            self.find_tables_with_data(users[0].0, &tables, &mut with_data)?;
+        }
+        with_data.sort_unstable();
+        if with_data.binary_search(&self.header.l1.offset_bytes).is_ok() {
+            return Ok(());
         }
         for users in tables.chunk_by(used_by) {
+            // What is written to it would be data of the disk.
+            if with_data.binary_search(&users[0].0).is_ok() {
+                continue;
+            }
             // Before anything of it is changed.
             for &(table, l1_index) in &users[1..] {
                 self.copy_table(table, l1_index)?;
@@ -167,6 +177,23 @@ impl<'a> Copies<'a> {
                     // What is in use by another is damage that stays.
                     let _ = self.uses.claim(cluster..cluster + 1, Use::Many);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds, of `tables` and the L1 table, those that the entries of one of them call data.
+    fn find_tables_with_data(&self, table: u64, tables: &[(u64, usize)], found: &mut Vec<u64>) -> io::Result<()> {
+        let cluster_bytes = self.header.cluster_bytes();
+        for reference in references::in_l2(self.file, self.header, table) {
+            let Reference { offset_bytes, length_bytes, .. } = reference?;
+            let first = offset_bytes - offset_bytes % cluster_bytes;
+            let end = offset_bytes.saturating_add(length_bytes);
+            let from = tables.partition_point(|&(table, _)| table < first);
+            found.extend(tables[from..].iter().map(|&(table, _)| table).take_while(|&table| table < end));
+            let l1 = self.header.l1;
+            if first < l1.offset_bytes + l1.length_bytes && l1.offset_bytes < end {
+                found.push(l1.offset_bytes);
             }
         }
         Ok(())

@@ -39,6 +39,8 @@ pub(super) struct Image {
     pub(super) size_bytes: u64,
     /// What the permission bits of the image's file and of all files behind it allow.
     pub(super) permissions: u32,
+    /// The same, of the files behind it.
+    pub(super) permissions_behind: u32,
     /// Whether clusters can be marked as zeros.
     pub(super) has_zero_clusters: bool,
     /// Whether clusters that were discarded are freed: an external data file keeps each where it is.

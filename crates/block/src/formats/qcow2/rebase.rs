@@ -6,10 +6,10 @@ use super::own_file::{header_to_change, image_file, read_header};
 use super::{Qcow2Disk, Qcow2Snapshot, snapshots};
 use crate::formats::{AllowedDirectories, ImageError, WritableFile};
 use crate::read::perform;
-use crate::replacement::permissions;
 use crate::{Disk, Engine, ExtentKind, FileOptions, MemoryMap, OpenedFile, Operation, Queue, Segment, printable};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// What is compared at once: the largest cluster, since what is written to a part of one makes the rest of it the
@@ -61,8 +61,8 @@ impl Qcow2Rebase {
             snapshots.push((name, Qcow2Disk::open_snapshot_in(file()?, &self.path, &id, &read_only, allowed)?));
         }
         let top = Qcow2Disk::open_in(file()?, &self.path, &options, allowed)?;
-        let permissions = permissions(&self.file).map_err(|error| self.failed(error))?;
-        Ok(Qcow2Shown { top, snapshots, permissions })
+        let mode = self.file.metadata().map_err(|error| self.failed(error))?.mode();
+        Ok(Qcow2Shown { top, snapshots, mode })
     }
 
     /// Names another backing file, or none, on stable storage. What shows through the image is that file's from now on;
@@ -89,7 +89,7 @@ pub struct Qcow2Shown {
     /// By their names.
     snapshots: Vec<(String, Qcow2Disk)>,
     /// Of the image's own file.
-    permissions: u32,
+    mode: u32,
 }
 
 impl Qcow2Shown {
@@ -98,12 +98,10 @@ impl Qcow2Shown {
         self.top.has_backing()
     }
 
-    /// The permission bits that the image would have if nobody could read it who cannot read what is behind it; `None`:
-    /// those that it has.
-    pub fn narrower_permissions(&self) -> Option<u32> {
-        const MAY_READ: u32 = 0o444;
-        let is_wider = self.permissions & !self.top.permissions() & MAY_READ != 0;
-        is_wider.then_some(self.permissions & self.top.permissions())
+    /// Whether the image's group, and others, may read it, and not all that is behind it.
+    pub fn is_wider_than_behind(&self) -> (bool, bool) {
+        let wider = self.mode & !self.top.permissions_behind();
+        (wider & 0o040 != 0, wider & 0o004 != 0)
     }
 
     /// Bytes of the disk.
@@ -112,12 +110,12 @@ impl Qcow2Shown {
     }
 
     /// Writes to the image what it does not show with the disk `behind`, or nothing, behind it, as
-    /// [`write_differences`] does.
+    /// [`write_differences`] does. Whether that was anything.
     ///
     /// # Errors
     /// As there; and before anything is written, when a snapshot would show something else: to these nothing is
     /// written.
-    pub fn keep(&self, behind: Option<&dyn Disk>, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<()> {
+    pub fn keep(&self, behind: Option<&dyn Disk>, goes_on: &mut dyn FnMut(u64, u64) -> bool) -> io::Result<bool> {
         for (name, snapshot) in &self.snapshots {
             let mut differences = Differences::new(None, snapshot, behind)?;
             differences.walk(snapshot, goes_on)?;
@@ -138,6 +136,7 @@ pub(super) fn would_change(name: &str) -> String {
 /// Writes to `top` what `source` holds and the disk `behind`, or nothing but zeros without one, does not: so that `top`
 /// holds what `source` does when that is behind it. What `top` holds itself is left alone: the two must agree there.
 /// `goes_on` hears where on the disk it is and how many bytes of data it has compared, and says whether to go on.
+/// Whether anything was written.
 ///
 /// # Errors
 /// When a disk fails, and [`io::ErrorKind::Interrupted`].
@@ -146,10 +145,11 @@ pub fn write_differences(
     source: &dyn Disk,
     behind: Option<&dyn Disk>,
     goes_on: &mut dyn FnMut(u64, u64) -> bool,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     let mut differences = Differences::new(Some(top), source, behind)?;
     differences.walk(top, goes_on)?;
-    differences.top.as_mut().map_or(Ok(()), |top| perform(&mut **top, Operation::Flush, 0, &[]))
+    differences.top.as_mut().map_or(Ok(()), |top| perform(&mut **top, Operation::Flush, 0, &[]))?;
+    Ok(differences.is_found)
 }
 
 struct Differences<'a> {

@@ -119,9 +119,10 @@ impl Qcow2Check {
     pub fn run(&mut self, repair: Repair, tell: &mut dyn FnMut(&str)) -> Result<CheckReport, ImageError> {
         let marks = self.header.incompatible & INCOMPATIBLE_MARKS;
         let zeroed = if repair == Repair::All && self.salvages { self.zero_missing(tell)? } else { Zeroed::default() };
+        let (repair, rebuilt) = self.with_refcount_table(repair, tell)?;
         let copied = if repair == Repair::All { self.copy_shared(tell)? } else { 0 };
         let mut report = self.run_without_copies(repair, tell)?;
-        report.corruptions_fixed += copied + zeroed.entries + zeroed.external_entries;
+        report.corruptions_fixed += rebuilt + copied + zeroed.entries + zeroed.external_entries;
         report.zeroed_bytes = zeroed.bytes;
         // What else is wrong is as it was; but whoever finds no refcount of a copy gives it out again.
         if report.corruptions > 0 && copied > 0 && !self.count(Repair::None, &mut |_| ())?.lacks_refcounts {
@@ -132,6 +133,7 @@ impl Qcow2Check {
 
     /// The same, and a cluster that has two uses keeps them: for who does not ask what becomes of them.
     pub(super) fn run_without_copies(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
+        let (repair, rebuilt) = self.with_refcount_table(repair, tell)?;
         let fixed = match repair {
             Repair::None => CheckReport::default(),
             _ => self.repair(repair, tell)?,
@@ -141,7 +143,7 @@ impl Qcow2Check {
         if repair == Repair::All && report.corruptions == 0 {
             self.set_marks(0).map_err(|error| self.failed("write to", error))?;
         }
-        report.corruptions_fixed = fixed.corruptions_fixed;
+        report.corruptions_fixed = rebuilt + fixed.corruptions_fixed;
         report.leaks_fixed = fixed.leaks_fixed;
         Ok(report)
     }
@@ -164,21 +166,32 @@ impl Qcow2Check {
             .map_err(|error| self.failed("check", error))
     }
 
+    /// What of a repair can be done, as refcounts have a place in the file, or have got one, which is told; and how
+    /// many corruptions that was. Without one, nothing is: what the rest of the file says of them is not known.
+    fn with_refcount_table(&mut self, repair: Repair, tell: Tell<'_>) -> Result<(Repair, u64), ImageError> {
+        let Table { offset_bytes, length_bytes } = self.header.refcounts;
+        let end = self.file.length_bytes().next_multiple_of(self.header.cluster_bytes());
+        match repair {
+            _ if length_bytes == 0 || offset_bytes + length_bytes <= end => Ok((repair, 0)),
+            Repair::All if self.rebuild_refcounts(tell)? => Ok((repair, 1)),
+            _ => Ok((Repair::None, 0)),
+        }
+    }
+
     fn repair(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
         let first = self.count(repair, &mut only_repairs(tell))?;
         let mut fixed = first.report;
-        if repair == Repair::All {
-            if first.lacks_refcounts {
-                if self.rebuild_refcounts()? {
-                    tell("Repairing refcounts: they have been written anew");
-                    fixed.corruptions_fixed += 1;
-                } else {
-                    tell(
-                        "refcounts are not written anew, as something leads behind the end of the file, where these \
-                         would be, or cannot be looked into: salvage it, or convert what can be read",
-                    );
-                }
+        let mends_marks = match repair {
+            Repair::All if first.lacks_refcounts => {
+                let is_rebuilt = self.rebuild_refcounts(tell)?;
+                fixed.corruptions_fixed += u64::from(is_rebuilt);
+                is_rebuilt
             }
+            Repair::All => true,
+            // Of what has one use alone from now on.
+            _ => fixed.corruptions == 0 && fixed.leaks_fixed > 0,
+        };
+        if mends_marks {
             // A mark that says more than its refcount is worse than none.
             self.file.barrier().map_err(|error| self.failed("repair", error))?;
             let mut tell_repairs = only_repairs(tell);
@@ -226,12 +239,19 @@ impl Qcow2Check {
         Ok(Counted { report, lacks_refcounts, compressed_entries })
     }
 
-    /// False as [`Qcow2Check::write_refcounts`] has none.
-    fn rebuild_refcounts(&mut self) -> Result<bool, ImageError> {
-        let Some(table) = self.write_refcounts(self.header.refcount_order)? else { return Ok(false) };
+    /// Writes refcounts anew, in force; false as [`Qcow2Check::write_refcounts`] has none. Either is told.
+    fn rebuild_refcounts(&mut self, tell: Tell<'_>) -> Result<bool, ImageError> {
+        let Some(table) = self.write_refcounts(self.header.refcount_order)? else {
+            tell(
+                "refcounts are not written anew, as something leads behind the end of the file, where these would be, or \
+                 cannot be looked into: salvage it, or convert what can be read",
+            );
+            return Ok(false);
+        };
         let failed = |error| self.failed("write new refcounts to", error);
         self.file.write_header(&table_fields(table, self.header.cluster_bits), REFCOUNTS_AT).map_err(failed)?;
         self.header.refcounts = table;
+        tell("Repairing refcounts: they have been written anew");
         Ok(true)
     }
 

@@ -153,6 +153,11 @@ fn walk_snapshots(
             break;
         }
         file.read(&mut entry, at)?;
+        // A sector that was lost: whose it was is not known, nor what it led to.
+        if entry == [0; SNAPSHOT_BYTES] {
+            found.flaw = Some(format!("the snapshot table at {start} has zeros in the place of a snapshot"));
+            break;
+        }
         see(&entry, at)?;
         found.tables.push(l1_of(&entry, header));
         at += entry_bytes(&entry);

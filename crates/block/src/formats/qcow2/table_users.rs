@@ -18,8 +18,10 @@ const SEEN: u64 = 1 << 33;
 /// How many entries of the disk's own L1 table lead there: none, one, or more.
 const ACTIVE_SHIFT: u32 = 31;
 const ACTIVE_MAX: u64 = 2;
+/// Data lie there, too, of which a repair writes nothing over.
+const HOLDS_DATA: u64 = 1 << 30;
 /// How many entries do, up to so many.
-const USERS: u64 = u32::MAX as u64 >> 1;
+const USERS: u64 = HOLDS_DATA - 1;
 
 const _: () = assert!(CLUSTERS_MAX <= 1 << (u64::BITS - CLUSTER_SHIFT));
 
@@ -56,6 +58,14 @@ impl UsedTable {
 
     pub(super) fn set_unsound(&mut self) {
         self.0 |= UNSOUND;
+    }
+
+    pub(super) fn holds_data(self) -> bool {
+        self.0 & HOLDS_DATA != 0
+    }
+
+    pub(super) fn set_holds_data(&mut self) {
+        self.0 |= HOLDS_DATA;
     }
 }
 
@@ -142,6 +152,10 @@ mod tests {
         assert_eq!([14, 14, 15].map(|cluster| tables.is_first_time(cluster)), [true, false, false]);
         tables.forget_seen();
         assert!(tables.is_first_time(14));
+        tables.within(7..8)[0].set_holds_data();
+        assert_eq!(tables.all().iter().filter(|table| table.holds_data()).count(), 1);
+        let table = tables.all()[1];
+        assert_eq!((table.cluster(), table.users(), table.is_twice_active()), (7, 4, true));
         tables.within(7..8)[0].set_unsound();
         assert!(!tables.is_first_time(7));
         assert_eq!(tables.all().iter().filter(|table| !table.is_sound()).count(), 1);

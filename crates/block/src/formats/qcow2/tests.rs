@@ -10,6 +10,7 @@ mod fuzz;
 mod fuzz_numbers;
 mod many_sharers;
 mod missing;
+mod mistaken_tables;
 mod power_cut;
 mod runs;
 mod sparse_parts;

@@ -3,7 +3,7 @@
 //! A power cut of the host leaves images so whose writer had the entries reach the disk before the data. An entry is
 //! changed by one write of its own, so a cut leaves each as it was or as zeros, and nothing else is touched.
 
-use super::Census;
+use super::{Census, NamedTable};
 use crate::formats::qcow2::encryption;
 use crate::formats::qcow2::entries::{Layout, ZERO};
 use crate::formats::qcow2::header::Table;
@@ -27,7 +27,7 @@ pub(in crate::formats::qcow2) struct Zeroed {
 impl Census<'_> {
     /// Makes zeros of what the tables that were counted lead to, all or the rest of which is missing. Of an image that
     /// cannot say that, entries stay: over a backing file, in one of version 2, and for a whole L2 table, which is also
-    /// left where a data file may well have what the table was for.
+    /// left where a data file may well have what the table was for. So does what is in a table that is data, too.
     pub(in crate::formats::qcow2) fn zero_missing(&mut self) -> io::Result<Zeroed> {
         let mut zeroed = Zeroed::default();
         self.tables.forget_seen();
@@ -43,7 +43,8 @@ impl Census<'_> {
             }
         }
         self.tell_range(&mut zeroed);
-        for snapshot in self.snapshots.clone().into_iter().filter(|snapshot| snapshot.is_sound) {
+        let is_table_alone = |snapshot: &NamedTable| snapshot.is_sound && !snapshot.holds_data;
+        for snapshot in self.snapshots.clone().into_iter().filter(is_table_alone) {
             for table in references::in_l1(self.file, self.header, snapshot.table) {
                 let table = table?;
                 if self.is_missing(&table) {
@@ -78,7 +79,7 @@ impl Census<'_> {
         start: Option<u64>,
         zeroed: &mut Zeroed,
     ) -> io::Result<()> {
-        if self.header.backing.is_some() || self.header.data_file.is_some() {
+        if self.header.backing.is_some() || self.header.data_file.is_some() || self.is_data_too(l1.offset_bytes) {
             return Ok(());
         }
         self.file.write(&[0; 8], l1.offset_bytes + table.index as u64 * 8)?;
@@ -90,7 +91,7 @@ impl Census<'_> {
     /// Of the L2 table at an offset, which is for the disk from `start` on, or for snapshots.
     fn zero_l2_entries(&mut self, table: u64, start: Option<u64>, zeroed: &mut Zeroed) -> io::Result<()> {
         let layout = Layout::of(self.header);
-        if self.header.version < 3 && self.header.backing.is_some() {
+        if self.header.version < 3 && self.header.backing.is_some() || self.is_data_too(table) {
             return Ok(());
         }
         for reference in references::in_l2(self.file, self.header, table) {

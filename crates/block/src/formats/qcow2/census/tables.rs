@@ -15,6 +15,7 @@ impl Census<'_> {
     pub(super) fn look_at_tables(&mut self) -> io::Result<()> {
         let (bitmaps, snapshots) =
             (bitmaps::directory(self.file, self.header)?, snapshots::snapshots(self.file, self.header)?);
+        self.tell_of_bitmaps()?;
         self.directories = [bitmaps.own, snapshots.own].into_iter().flatten().collect();
         self.bitmaps = self.look_at_directory(&bitmaps);
         self.snapshots = self.look_at_directory(&snapshots);
@@ -49,6 +50,21 @@ impl Census<'_> {
         Ok(())
     }
 
+    /// Bitmaps that nobody can use are no damage of the disk; but QEMU opens no image that has one.
+    fn tell_of_bitmaps(&mut self) -> io::Result<()> {
+        let (size_bytes, cluster_bytes, mut found) = (self.header.size_bytes, self.header.cluster_bytes(), Vec::new());
+        bitmaps::walk(self.file, self.header, |bitmap, _| {
+            let problem = bitmap.usable(size_bytes, cluster_bytes).err().filter(|_| !bitmap.is_in_use());
+            found.extend(problem.map(|problem| (String::from_utf8_lossy(&bitmap.name).into_owned(), problem)));
+        })?;
+        for (name, problem) in found {
+            (self.tell)(&format!(
+                "NOTE the bitmap {name:?} {problem}, and QEMU may refuse the image for it: remove it"
+            ));
+        }
+        Ok(())
+    }
+
     /// The tables that a directory names, and how often it names them.
     fn look_at_directory(&mut self, directory: &Directory) -> Vec<NamedTable> {
         if let Some(flaw) = &directory.flaw {
@@ -70,7 +86,7 @@ impl Census<'_> {
                 self.is_incomplete = true;
                 self.corrupt(&format!("a table at {offset_bytes:#x} has {length_bytes} bytes, which is too large"));
             } else {
-                named.push(NamedTable { table, users, is_sound: true });
+                named.push(NamedTable { table, users, is_sound: true, holds_data: false });
                 if offset_bytes.is_multiple_of(self.header.cluster_bytes()) {
                     end_bytes = offset_bytes.saturating_add(length_bytes);
                 }
@@ -133,7 +149,7 @@ impl Census<'_> {
 
     /// Finds the L2 tables that lie in the file, each with how many use it.
     fn look_at_l1_tables(&mut self) -> io::Result<()> {
-        let own = NamedTable { table: self.header.l1, users: 1, is_sound: true };
+        let own = NamedTable { table: self.header.l1, users: 1, is_sound: true, holds_data: false };
         let snapshots = self.snapshots.clone().into_iter().filter(|snapshot| snapshot.is_sound);
         for (named, is_active) in once((own, true)).chain(snapshots.map(|snapshot| (snapshot, false))) {
             for reference in references::in_l1(self.file, self.header, named.table) {
