@@ -237,7 +237,7 @@ impl Qcow2Disk {
         Self::on(opened.unlocked()?, path)
     }
 
-    /// Bytes of the disk in an image, which has all that it takes to be used, but for its key.
+    /// Bytes of the disk in an image, which has all that it takes to be read, but for its key.
     ///
     /// # Errors
     /// When the image cannot be read, or used.

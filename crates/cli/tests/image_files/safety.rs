@@ -50,9 +50,9 @@ const SHAPES: [(&str, Recipe, bool, &[&str]); 53] = [
     ("luks.img", Bytes(MIB, &[(0, b"LUKS\xba\xbe\0\x01")]), false, &["encrypted"]),
     ("packed.img.gz", Bytes(MIB, &[(0, b"\x1f\x8b\x08\0")]), false, &["unusable"]),
     ("corrupt.qcow2", Changed("plain.qcow2", &[(79, &[2])]), false, &["corrupt"]),
-    // The first two parts of its disk have one table, without entries.
     // Its table of refcounts lies behind the end.
     ("cut.qcow2", Changed("plain.qcow2", &[(50, &[1])]), false, &["corrupt"]),
+    // The first two parts of its disk have one table, without entries.
     ("shared.qcow2", Changed("plain.qcow2", &[TWO_ENTRIES, (0x3_0000, &TWO_TABLES), EMPTY_TABLE]), false, &["corrupt"]),
     ("misnamed.img", Changed("plain.qcow2", &[]), false, &["unusable"]),
     ("misnamed.qcow2", Changed("base.img", &[]), false, &["name", "unusable"]),

@@ -131,12 +131,15 @@ mod tests {
     use super::*;
     use crate::Nobody;
     use blockyard_block::specification::Format;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-    struct Impatient;
+    /// Ends what has asked so often.
+    struct Impatient(AtomicUsize);
 
     impl Watch for Impatient {
         fn ends(&self) -> Option<String> {
-            Some("impatience".to_owned())
+            let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            left.is_err().then(|| "impatience".to_owned())
         }
     }
 
@@ -147,7 +150,7 @@ mod tests {
         let image = NewImage { preallocation: Preallocation::Full, ..NewImage::new(&path, Format::Raw, 4 << 20) };
         let creation = Creation { image, table: Some(Scheme::Gpt), partitions: Vec::new(), file_system: None };
         let run = |watch: Arc<dyn Watch>| creation.run(&[], || unreachable!("there is no file system"), &watch);
-        let stopped = run(Arc::new(Impatient)).unwrap_err();
+        let stopped = run(Arc::new(Impatient(0.into()))).unwrap_err();
         assert!(stopped.in_one_line().ends_with("stopped by impatience"), "{stopped:?}");
         assert!(directory.path().read_dir().unwrap().next().is_none());
         run(Arc::new(Nobody)).unwrap();
@@ -160,7 +163,8 @@ mod tests {
         let path = directory.path().join("image");
         for format in Format::ALL.into_iter().filter(|format| format.is_made() && *format != Format::Luks) {
             let image = NewImage { preallocation: Preallocation::Full, ..NewImage::new(&path, format, 64 << 20) };
-            let stopped = image.make(&Impatient).unwrap_err();
+            // More often than there are tables, or headers of blocks.
+            let stopped = image.make(&Impatient(40.into())).unwrap_err();
             assert!(stopped.in_one_line().ends_with("stopped by impatience"), "{format:?}: {stopped:?}");
         }
     }

@@ -207,11 +207,14 @@ impl Change<'_> {
         if order == self.header.refcount_order {
             return first.write(&file).map_err(failed);
         }
-        self.check_in_order()?;
+        // Marks would say less than the new ones.
+        if self.check_in_order()? > 0 {
+            Qcow2Check::open(self.image, true)?.run_without_copies(Repair::Leaks, &mut |_| ())?;
+        }
         let old = references::in_refcount_table(&file, &self.header).collect::<io::Result<Vec<_>>>().map_err(failed)?;
         let check = Qcow2Check::open(self.image, true)?;
         let table = check.write_refcounts(order)?;
-        first.set_refcounts(table.ok_or_else(|| self.refused(damaged()))?, order);
+        first.set_refcounts(table.map_err(|_| self.refused(damaged()))?, order);
         first.write(&file).map_err(failed)?;
         // Nobody uses those any more. Where their storage cannot be given back, it stays theirs.
         let table = self.header.refcounts;
@@ -222,10 +225,10 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Whether the tables can be relied on.
-    fn check_in_order(&self) -> Result<(), ImageError> {
+    /// Whether the tables can be relied on; how many clusters have refcounts that are too high.
+    fn check_in_order(&self) -> Result<u64, ImageError> {
         let report = Qcow2Check::open(self.image, false)?.run(Repair::None, &mut |_| ())?;
-        if report.corruptions > 0 { Err(self.refused(damaged())) } else { Ok(()) }
+        if report.corruptions > 0 { Err(self.refused(damaged())) } else { Ok(report.leaks) }
     }
 }
 

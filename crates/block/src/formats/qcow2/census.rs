@@ -17,7 +17,7 @@ mod tables;
 pub(super) use missing::Zeroed;
 
 use super::check::{CLUSTERS_MAX, clusters_of};
-use super::entries::{COPIED, Layout, OFFSET_MASK, ZERO};
+use super::entries::{COMPRESSED as ENTRY_COMPRESSED, COPIED, Entry, Layout, OFFSET_MASK, ZERO};
 use super::header::{Header, Table};
 use super::references::{self, Part, Reference};
 use super::table_users::{UsedTable, UsedTables};
@@ -102,8 +102,8 @@ pub(super) struct Census<'a> {
     pub(super) report: CheckReport,
     /// Something was not looked into, so what seems to be used by nobody may be.
     pub(super) is_incomplete: bool,
-    /// Something leads behind the end of the file.
-    pub(super) has_lead_out: bool,
+    /// The first place behind the end of the file that something leads to, but for the table of refcounts.
+    pub(super) leads_out_at: Option<u64>,
     /// Refcounts have no place, or one that cannot be.
     pub(super) lacks_refcounts: bool,
     /// Entries for compressed clusters, those of tables that snapshots alone have too.
@@ -144,7 +144,7 @@ impl<'a> Census<'a> {
             highest: None,
             report: CheckReport { total_clusters, ..CheckReport::default() },
             is_incomplete: false,
-            has_lead_out: false,
+            leads_out_at: None,
             lacks_refcounts: false,
             compressed_entries: 0,
         })
@@ -336,6 +336,9 @@ impl<'a> Census<'a> {
 
     fn count_l2_table(&mut self, users: UsedTable) -> io::Result<()> {
         let (table, is_active) = (users.cluster() << self.header.cluster_bits, users.is_active());
+        if self.tells {
+            self.judge_entries(table, users)?;
+        }
         let mut next_contiguous = 0;
         for reference in references::in_l2(self.file, self.header, table) {
             let reference = reference?;
@@ -372,6 +375,33 @@ impl<'a> Census<'a> {
         Ok(())
     }
 
+    /// Finds entries of an L2 table that nobody can read, though each word of theirs may be one; and notes one that the
+    /// file's end cuts off.
+    fn judge_entries(&mut self, table: u64, users: UsedTable) -> io::Result<()> {
+        let (layout, length_bytes) = (Layout::of(self.header), self.header.cluster_bytes());
+        if !self.file.has(table, length_bytes) {
+            (self.tell)(&format!(
+                "NOTE the L2 table at {table:#x} is cut off by the end of the file, and says no more"
+            ));
+        }
+        if layout.has_zeros && !layout.is_extended {
+            return Ok(());
+        }
+        for words in self.file.entries(Table { offset_bytes: table, length_bytes })?.chunks(layout.entry_words()) {
+            let (word, parts) = (words[0], words.get(1).copied().unwrap_or(0));
+            let is_compressed = word & ENTRY_COMPRESSED != 0;
+            // These are judged where they lead.
+            let is_elsewhere = !is_compressed && !(word & OFFSET_MASK).is_multiple_of(length_bytes);
+            if layout.entry(word, parts) != Entry::Invalid || is_elsewhere || (is_compressed && layout.has_data_file) {
+                continue;
+            }
+            self.corrupt_once(users.users(), &format!("l2_entry={word:x} makes no sense with parts={parts:x}"));
+            // What it had is somewhere.
+            self.is_incomplete |= !is_compressed && word & OFFSET_MASK == 0;
+        }
+        Ok(())
+    }
+
     fn judge_cluster(&mut self, reference: &Reference, table: u64, users: UsedTable) -> io::Result<Judged> {
         let Reference { entry, offset_bytes, part, .. } = *reference;
         if part == Part::Compressed {
@@ -391,7 +421,8 @@ impl<'a> Census<'a> {
             return Ok(Judged::Somewhere);
         }
         if !reference.is_aligned(self.header) {
-            if self.repair == Repair::All && !self.holds_data(reference, table)? {
+            let is_noise = reference.has_reserved_bits();
+            if self.repair == Repair::All && !is_noise && !self.holds_data(reference, table)? {
                 return self.forget_place(reference, table, users);
             }
             let what = if entry & ZERO == 0 { "Data cluster" } else { "Preallocated cluster" };
@@ -408,7 +439,7 @@ impl<'a> Census<'a> {
     fn holds_data(&self, reference: &Reference, table: u64) -> io::Result<bool> {
         match self.header.has_extended_l2() {
             true => Ok(self.parts_of(table, reference.index)? & u64::from(u32::MAX) != 0),
-            false => Ok(reference.entry & ZERO == 0),
+            false => Ok(self.header.version < 3 || reference.entry & ZERO == 0),
         }
     }
 
@@ -453,8 +484,11 @@ impl<'a> Census<'a> {
 
     fn leads_out(&mut self, users: u64, reference: &Reference) {
         let Reference { part, offset_bytes, length_bytes, .. } = *reference;
-        // Where the table of refcounts is to be is its own question.
-        self.has_lead_out |= part != Part::RefcountTable;
+        // Of a compressed cluster the beginning may be there, and the end is not.
+        if part != Part::RefcountTable {
+            let at = offset_bytes.max(self.clusters << self.header.cluster_bits);
+            self.leads_out_at = Some(self.leads_out_at.map_or(at, |first| first.min(at)));
+        }
         if self.tells {
             self.report.missing += u64::from(matches!(part, Part::L2Table | Part::Data | Part::Compressed));
             let what = format!(

@@ -38,6 +38,8 @@ pub(super) struct Layout {
     pub(super) is_extended: bool,
     /// The data lie in a file of their own.
     pub(super) has_data_file: bool,
+    /// An entry can say that its cluster reads as zeros: of version 2, none can.
+    pub(super) has_zeros: bool,
 }
 
 /// What an L2 entry says of its cluster.
@@ -86,6 +88,7 @@ impl Layout {
             cluster_bits: header.cluster_bits,
             is_extended: header.has_extended_l2(),
             has_data_file: header.data_file.is_some(),
+            has_zeros: header.version >= 3,
         }
     }
 
@@ -154,6 +157,7 @@ impl Layout {
         let (data, zeros) = match (self.is_extended, word & ZERO != 0) {
             (true, false) => (parts as u32, (parts >> PARTS) as u32),
             (true, true) => return Entry::Invalid,
+            (false, true) if !self.has_zeros => return Entry::Invalid,
             (false, true) => (0, 1),
             (false, false) => (u32::from(lies_somewhere), 0),
         };
@@ -221,7 +225,7 @@ impl WritableFile {
 mod tests {
     use super::*;
 
-    const STANDARD: Layout = Layout { cluster_bits: 16, is_extended: false, has_data_file: false };
+    const STANDARD: Layout = Layout { cluster_bits: 16, is_extended: false, has_data_file: false, has_zeros: true };
     const EXTENDED: Layout = Layout { is_extended: true, ..STANDARD };
 
     #[test]
@@ -245,6 +249,7 @@ mod tests {
             (EXTENDED, 0, 1),
             (EXTENDED, COMPRESSED | 1 << 16, 1),
             (Layout { has_data_file: true, ..STANDARD }, COMPRESSED | 1 << 16, 0),
+            (Layout { has_zeros: false, ..STANDARD }, ZERO, 0),
         ] {
             assert_eq!(layout.entry(word, parts), Entry::Invalid, "{word:#x} {parts:#x}");
         }

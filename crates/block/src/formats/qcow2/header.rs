@@ -214,8 +214,11 @@ impl Header {
         let refcount_clusters = u64::from(fields.u32_at(56));
         let refcounts = Table { offset_bytes: fields.u64_at(48), length_bytes: refcount_clusters * cluster_bytes };
         // Who only reads needs none, and a check counts what is missing of them, and writes them anew.
-        let refcounts_end_max = if purpose == Purpose::Use { file_bytes } else { DISK_MAX_BYTES };
-        unless_looked_at(refcounts.check("refcount table", cluster_bytes, refcounts_end_max))?;
+        unless_looked_at(refcounts.check("refcount table", cluster_bytes, DISK_MAX_BYTES))?;
+        if purpose == Purpose::Use {
+            let within = refcounts.check("refcount table", cluster_bytes, file_bytes);
+            within.map_err(|problem| format!("{problem}: repair it with {}", Remedy::RepairImage))?;
+        }
         let header_bytes = if version == 3 { fields.u32_at(100) as usize } else { HEADER_V2_BYTES };
         if header_bytes < length || header_bytes > first.len() || !header_bytes.is_multiple_of(8) {
             return Err(format!("has a header of {header_bytes} bytes, which cannot be"));

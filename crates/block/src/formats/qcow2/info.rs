@@ -139,13 +139,14 @@ impl Qcow2Info {
     }
 }
 
-/// The first thing in the file that a table leads to and that begins behind the end.
+/// The first thing of the file that begins behind its end and that a table leads to, or the table of refcounts that
+/// ends there.
 fn behind_the_end(file: &WritableFile, header: &Header) -> io::Result<Option<String>> {
     let end = file.length_bytes().next_multiple_of(header.cluster_bytes());
     let is_behind = |found: &Reference| found.is_used() && found.offset_bytes >= end;
     let Table { offset_bytes, length_bytes } = header.refcounts;
     if length_bytes > 0 && offset_bytes + length_bytes > end {
-        return Ok(Some(format!("its refcount table at {offset_bytes} lies behind the end of the file")));
+        return Ok(Some(format!("its refcount table at {offset_bytes} does not end within the file")));
     }
     let tables_max = CHECKED_AT_ONCE_BYTES / header.cluster_bytes();
     for table in references::in_l1(file, header, header.l1).take(tables_max as usize) {

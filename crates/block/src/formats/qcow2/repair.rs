@@ -140,7 +140,11 @@ impl Qcow2Check {
         };
         let Counted { mut report, compressed_entries, .. } = self.count(Repair::None, tell)?;
         self.compressed_entries = compressed_entries;
-        if repair == Repair::All && report.corruptions == 0 {
+        // What does not decompress is damage, too, and the mark keeps others from writing to it.
+        let is_whole = || {
+            !self.header.is_corrupt() || self.try_compressed(&mut |_| (), &mut |_, _| true).is_ok_and(|bad| bad == 0)
+        };
+        if repair == Repair::All && report.corruptions == 0 && is_whole() {
             self.set_marks(0).map_err(|error| self.failed("write to", error))?;
         }
         report.corruptions_fixed = rebuilt + fixed.corruptions_fixed;
@@ -241,12 +245,17 @@ impl Qcow2Check {
 
     /// Writes refcounts anew, in force; false as [`Qcow2Check::write_refcounts`] has none. Either is told.
     fn rebuild_refcounts(&mut self, tell: Tell<'_>) -> Result<bool, ImageError> {
-        let Some(table) = self.write_refcounts(self.header.refcount_order)? else {
-            tell(
-                "refcounts are not written anew, as something leads behind the end of the file, where these would be, or \
-                 cannot be looked into: salvage it, or convert what can be read",
-            );
-            return Ok(false);
+        let table = match self.write_refcounts(self.header.refcount_order)? {
+            Ok(table) => table,
+            Err(in_the_way) => {
+                let (why, first) = match in_the_way {
+                    InTheWay::Unknown => ("there are tables that cannot be looked into", ""),
+                    InTheWay::Missing if self.salvages => ("something leads to where these would be", ""),
+                    InTheWay::Missing => ("something leads to where these would be", "salvage it, or "),
+                };
+                tell(&format!("refcounts are not written anew, as {why}: {first}convert what can be read"));
+                return Ok(false);
+            }
         };
         let failed = |error| self.failed("write new refcounts to", error);
         self.file.write_header(&table_fields(table, self.header.cluster_bits), REFCOUNTS_AT).map_err(failed)?;
@@ -256,22 +265,24 @@ impl Qcow2Check {
     }
 
     /// Writes refcounts of 2^order bits anew behind the file's end, on stable storage: where nothing leads to them yet.
-    /// Those that there are are not in use by them. `None`: it cannot be known what is in use, or what leads behind the
-    /// end would lead to them.
+    /// Those that there are are not in use by them.
     ///
     /// # Errors
     /// When they cannot be written, or are too narrow; then the file is as it was.
-    pub(super) fn write_refcounts(&self, order: u32) -> Result<Option<Table>, ImageError> {
+    pub(super) fn write_refcounts(&self, order: u32) -> Result<Result<Table, InTheWay>, ImageError> {
         let failed = |error| self.failed("write new refcounts to", error);
         let mut ignore = |_: &str| ();
         let mut census = self.census(Repair::None, &mut ignore)?;
         census.count_without_refcounts().map_err(failed)?;
-        if census.is_incomplete || census.has_lead_out {
-            return Ok(None);
+        if census.is_incomplete {
+            return Ok(Err(InTheWay::Unknown));
         }
         let cluster_bits = self.header.cluster_bits;
         let end = self.end_of_used(&mut census).map_err(failed)?;
         let new = NewRefcounts::of(end, cluster_bits, order, Vec::new());
+        if census.leads_out_at.is_some_and(|at| at < new.end_cluster() << cluster_bits) {
+            return Ok(Err(InTheWay::Missing));
+        }
         let length_bytes = u64::from(new.table_clusters()) << cluster_bits;
         if length_bytes > REFCOUNT_TABLE_MAX_BYTES {
             return Err(failed(io::Error::other("there are too many of them for one table of theirs")));
@@ -283,7 +294,7 @@ impl Qcow2Check {
             let _ = self.file.truncate(end_bytes);
             return Err(failed(error));
         }
-        Ok(Some(Table { offset_bytes: new.table_offset_bytes(), length_bytes }))
+        Ok(Ok(Table { offset_bytes: new.table_offset_bytes(), length_bytes }))
     }
 
     /// From which cluster on nothing is used, refcounts included: behind the end of a file; on a device, which has more
@@ -304,7 +315,7 @@ impl Qcow2Check {
             let (offset_bytes, length_bytes) = place?;
             // What begins behind the end is damage, and nowhere.
             if offset_bytes < self.file.length_bytes() {
-                end_bytes = end_bytes.max(offset_bytes + length_bytes);
+                end_bytes = end_bytes.max((offset_bytes + length_bytes).min(self.file.length_bytes()));
             }
         }
         Ok(end.max(end_bytes.div_ceil(self.header.cluster_bytes())))
@@ -346,7 +357,7 @@ impl Qcow2Check {
         let mut ignore = |_: &str| ();
         let mut census = self.census(Repair::None, &mut ignore)?;
         census.take().map_err(|error| self.failed("check", error))?;
-        Ok(census.has_lead_out || census.is_incomplete)
+        Ok(census.leads_out_at.is_some() || census.is_incomplete)
     }
 
     /// Says whether the image is in order; none of version 2 can.
@@ -378,6 +389,15 @@ pub(super) fn table_fields(table: Table, cluster_bits: u32) -> Vec<u8> {
     // The number fits, as the table's size is bounded.
     let clusters = (table.length_bytes >> cluster_bits) as u32;
     [&table.offset_bytes.to_be_bytes()[..], &clusters.to_be_bytes()].concat()
+}
+
+/// Why refcounts are not written anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InTheWay {
+    /// It cannot be known what is in use.
+    Unknown,
+    /// Something that is missing is to be where they would be.
+    Missing,
 }
 
 /// What of a count is kept.

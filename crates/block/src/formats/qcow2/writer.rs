@@ -141,6 +141,7 @@ impl Qcow2Writer {
             cluster_bits,
             is_extended: options.features.has_extended_l2,
             has_data_file: options.data_file.is_some(),
+            has_zeros: options.features.version >= 3,
         };
         let l1_entries = size_bytes.div_ceil(1 << clusters.table_covers_bits());
         let l1_clusters = (l1_entries * 8).div_ceil(1 << cluster_bits);

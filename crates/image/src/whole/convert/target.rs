@@ -156,7 +156,7 @@ impl Target {
         let conversion = match &self.0 {
             Kind::New { writer: Writer::Overlay { disk, behind }, .. } => {
                 let done = write_differences(disk, source, Some(&**behind), &mut |at, data| told.goes_on(at, data));
-                return done.map_err(|error| match error.kind() {
+                return done.map(drop).map_err(|error| match error.kind() {
                     io::ErrorKind::Interrupted => ConversionError::Stopped,
                     _ => ConversionError::System(error),
                 });

@@ -4,8 +4,9 @@
 //! changed by one write of its own, so a cut leaves each as it was or as zeros, and nothing else is touched.
 
 use super::{Census, NamedTable};
+use crate::formats::qcow2::decompressor::Decompressor;
 use crate::formats::qcow2::encryption;
-use crate::formats::qcow2::entries::{Layout, ZERO};
+use crate::formats::qcow2::entries::{Compressed, Layout, ZERO};
 use crate::formats::qcow2::header::Table;
 use crate::formats::qcow2::references::{self, Part, Reference};
 use std::io;
@@ -64,11 +65,21 @@ impl Census<'_> {
     /// Whether an entry leads behind the end of the image's own file, as is counted.
     fn is_missing(&self, reference: &Reference) -> bool {
         let Reference { part, offset_bytes, length_bytes, .. } = *reference;
-        let last = offset_bytes.saturating_add(length_bytes - 1) >> self.header.cluster_bits;
-        matches!(part, Part::L2Table | Part::Data | Part::Compressed)
+        let (first, end) = (offset_bytes, offset_bytes.saturating_add(length_bytes - 1));
+        let [first, last] = [first, end].map(|at| at >> self.header.cluster_bits);
+        let is_cut_off = matches!(part, Part::L2Table | Part::Data | Part::Compressed)
             && reference.is_used()
             && reference.is_aligned(self.header)
-            && last >= self.clusters
+            && last >= self.clusters;
+        is_cut_off && (part != Part::Compressed || first >= self.clusters || !self.can_decompress(reference))
+    }
+
+    /// Whether a compressed cluster is whole: it may be shorter than its entry says.
+    fn can_decompress(&self, reference: &Reference) -> bool {
+        let Reference { offset_bytes, length_bytes, .. } = *reference;
+        let mut cluster = vec![0; self.header.cluster_bytes() as usize];
+        let place = Compressed { offset_bytes, length_bytes };
+        Decompressor::default().decompress(self.file, self.header.is_zstd(), place, &mut cluster).is_ok()
     }
 
     /// Of a missing L2 table, which is for the disk from `start` on, or for snapshots.

@@ -1,11 +1,12 @@
 //! Images in which something is taken for a table that is none: a repair writes nothing over what can be read.
 
-use super::super::{Qcow2Check, Qcow2CreateOptions, Qcow2Disk};
-use super::open_to_change;
+use super::super::{Qcow2Amendment, Qcow2Check, Qcow2CreateOptions, Qcow2Disk, Qcow2Features};
+use super::{open_to_change, output_of};
 use crate::formats::{CheckReport, Repair};
 use crate::{AllowedDirectories, FileOptions, read_bytes, write_bytes};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const CLUSTER_BYTES: u64 = 4096;
 const DISK_BYTES: u64 = 8 << 20;
@@ -15,9 +16,14 @@ const COPIED: u64 = 1 << 63;
 /// An image with noise at the beginning of its disk, and, if wanted, a snapshot of that, of which the first half is
 /// other noise now.
 fn image(directory: &Path, has_snapshot: bool) -> (PathBuf, Vec<u8>) {
+    image_with(directory, has_snapshot, Qcow2Features::default())
+}
+
+fn image_with(directory: &Path, has_snapshot: bool, features: Qcow2Features) -> (PathBuf, Vec<u8>) {
     let path = directory.join("image.qcow2");
     let allowed = AllowedDirectories::none();
-    let options = Qcow2CreateOptions { cluster_bytes: CLUSTER_BYTES as u32, ..Qcow2CreateOptions::new(DISK_BYTES) };
+    let cluster_bytes = if features.has_extended_l2 { 16 << 10 } else { CLUSTER_BYTES as u32 };
+    let options = Qcow2CreateOptions { cluster_bytes, features, ..Qcow2CreateOptions::new(DISK_BYTES) };
     Qcow2Disk::create(&path, &options).unwrap();
     let fill = |seed: u64, length_bytes: u64| {
         let mut state = seed;
@@ -137,7 +143,90 @@ fn leaks_that_are_mended_leave_nothing_that_is_wrong() {
     let before = shown(&path);
     let (found, _) = run(&path, Repair::None, false);
     assert!(found.corruptions == 0 && found.leaks > 0, "{found:?}");
+    let bytes = fs::read(&path).unwrap();
+    let amendment = Qcow2Amendment { refcount_order: Some(5), ..Qcow2Amendment::default() };
+    amendment.apply(&open_to_change(&path), &AllowedDirectories::none()).unwrap();
+    let (amended, said) = run(&path, Repair::None, false);
+    assert!((amended.corruptions, amended.leaks) == (0, 0) && shown(&path) == before, "{amended:?}: {said}");
+    fs::write(&path, bytes).unwrap();
     let (mended, said) = run(&path, Repair::Leaks, false);
     assert!((mended.corruptions, mended.leaks) == (0, 0) && mended.leaks_fixed == found.leaks, "{mended:?}: {said}");
     assert!(shown(&path) == before);
+}
+
+/// What cannot be read is no clean image: parts that are zeros and data, data that lie nowhere, and, of version 2,
+/// zeros.
+#[test]
+fn entries_that_make_no_sense_are_found() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let extended = Qcow2Features { has_extended_l2: true, ..Qcow2Features::default() };
+    let (path, good) = image_with(directory.path(), false, extended);
+    let l2 = number(&good, number(&good, 40)) & !COPIED;
+    for (word, parts) in [(number(&good, l2), u64::MAX), (0, 1), (number(&good, l2) | 1, 1)] {
+        let mut bytes = good.clone();
+        put(&mut bytes, l2, word);
+        put(&mut bytes, l2 + 8, parts);
+        expect_found(&path, &bytes);
+    }
+    fs::remove_file(&path).unwrap();
+    let (path, good) = image_with(directory.path(), false, Qcow2Features { version: 2, ..Qcow2Features::default() });
+    let l2 = number(&good, number(&good, 40)) & !COPIED;
+    for entry in [number(&good, l2) | 1, 1] {
+        let mut bytes = good.clone();
+        put(&mut bytes, l2, entry);
+        expect_found(&path, &bytes);
+    }
+}
+
+/// An entry that cannot be read, and that a check counts, whether it repairs or not.
+fn expect_found(path: &Path, bytes: &[u8]) {
+    for repair in [Repair::None, Repair::Leaks, Repair::All] {
+        fs::write(path, bytes).unwrap();
+        assert_eq!(shown(path)[0], None);
+        assert!(run(path, repair, false).0.corruptions > 0, "{repair:?}");
+    }
+}
+
+/// The end of a file within an L2 table is no damage to QEMU, and said.
+#[test]
+fn a_table_that_is_cut_off_is_noted() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let (path, mut bytes) = image(directory.path(), false);
+    let (l1, end) = (number(&bytes, 40), bytes.len() as u64);
+    put(&mut bytes, l1 + 8, end | COPIED);
+    bytes.extend([0; 512]);
+    fs::write(&path, &bytes).unwrap();
+    let (_, said) = run(&path, Repair::All, false);
+    assert!(said.contains(&format!("NOTE the L2 table at {end:#x} is cut off")), "{said}");
+}
+
+/// What is compressed ends before the end of what its entry says: that the rest of this is behind the end of the file
+/// is no loss.
+#[test]
+fn a_compressed_cluster_that_is_whole_is_not_lost() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let [raw, path] = ["raw", "image.qcow2"].map(|name| directory.path().join(name));
+    let text: Vec<_> = (0..DISK_BYTES).map(|at| (at % 251 * (at >> 12) % 256) as u8).collect();
+    fs::write(&raw, text).unwrap();
+    let mut command = Command::new("qemu-img");
+    command.args(["convert", "-c", "-f", "raw", "-O", "qcow2", "-o", "cluster_size=4k"]).args([&raw, &path]);
+    assert!(output_of(&mut command).status.success());
+    let mut bytes = fs::read(&path).unwrap();
+    // The last of them: 58 bits say where it is, and the next four how many sectors more there are.
+    let place = |entry: u64| entry & ((1 << 58) - 1);
+    let l1 = number(&bytes, 40);
+    let tables = (0..DISK_BYTES / (CLUSTER_BYTES * 512)).map(|index| number(&bytes, l1 + index * 8) & !COPIED);
+    let entries = tables.flat_map(|table| (0..512).map(move |index| table + index * 8));
+    let last = entries.filter(|&at| number(&bytes, at) >> 62 == 1).max_by_key(|&at| place(number(&bytes, at))).unwrap();
+    let entry = number(&bytes, last);
+    let end = place(entry) / 512 + (entry >> 58 & 15) + 1;
+    let file_end = (end * 512).next_multiple_of(CLUSTER_BYTES);
+    let more = file_end / 512 + 1 - end;
+    put(&mut bytes, last, entry + (more << 58));
+    bytes.truncate(file_end as usize);
+    fs::write(&path, &bytes).unwrap();
+    let before = shown(&path);
+    assert!(before.iter().all(Option::is_some));
+    let (report, said) = run(&path, Repair::All, true);
+    assert!(report.zeroed_bytes == 0 && shown(&path) == before, "{report:?}: {said}");
 }
