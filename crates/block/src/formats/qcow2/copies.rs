@@ -2,7 +2,8 @@
 //! what it showed.
 //!
 //! Refcounts that say two would please QEMU, but of the two nobody knows which the data belong to, and what is written
-//! in place relies on one use alone. A table that is data, too, is left as these are. Copies go behind the file's end and are stable before an entry leads there; their
+//! in place relies on one use alone. A table that is data of these, too, is left as it
+//! is. Copies go behind the file's end and are stable before an entry leads there; their
 //! refcounts are the census's to find. What bitmaps and snapshots use twice stays as it is, as does a table in the
 //! place of another kind of table, and all where an entry of the disk, of a snapshot or of a bitmap leads behind the
 //! file's end, or may: it would lead to copies then.
@@ -13,6 +14,7 @@ use super::references::{self, Part, Reference};
 use super::use_map::{Use, UseMap};
 use crate::formats::WritableFile;
 use rustix::fs::{FileType, fstat};
+use std::collections::BTreeMap;
 use std::io;
 
 /// Why there are no copies.
@@ -34,19 +36,40 @@ impl From<io::Error> for Stop {
 /// Clusters of a file, and entries of its L1 table, that are remembered at once: two bits and 16 bytes of each.
 const FILE_CLUSTERS_MAX: u64 = 1 << 26;
 const L1_ENTRIES_MAX: u64 = 1 << 20;
+/// Entries of tables that are changed last.
+const CHANGES_MAX: usize = 1 << 20;
 
 /// How many entries are to lead elsewhere. None of an image whose clusters cannot be copied: they are encrypted by
 /// their place, or lie in another file; nor of one that cannot become longer, or is too long.
 pub(super) fn needed(file: &WritableFile, header: &Header) -> Result<u64, Stop> {
     let is_file = FileType::from_raw_mode(fstat(&file.file).map_err(io::Error::from)?.st_mode).is_file();
-    let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
-    let is_too_long = clusters > FILE_CLUSTERS_MAX || header.l1.length_bytes / 8 > L1_ENTRIES_MAX;
-    if !is_file || is_too_long || header.encryption != 0 || header.data_file.is_some() {
+    if !is_file || is_too_long(file, header) || header.encryption != 0 || header.data_file.is_some() {
         return Ok(0);
     }
     let mut copies = Copies::new(file, header, None);
     copies.make()?;
     if copies.leads_out && copies.count > 0 { Err(Stop::InTheWay) } else { Ok(copies.count) }
+}
+
+/// Whether the disk uses a cluster twice; of what is too long, nobody looks.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn has_two_uses(file: &WritableFile, header: &Header) -> io::Result<bool> {
+    if is_too_long(file, header) {
+        return Ok(false);
+    }
+    let mut copies = Copies::new(file, header, None);
+    match copies.make() {
+        Err(Stop::Failed(error)) => Err(error),
+        Err(_) => Ok(true),
+        Ok(()) => Ok(copies.count > 0),
+    }
+}
+
+fn is_too_long(file: &WritableFile, header: &Header) -> bool {
+    let clusters = file.length_bytes().div_ceil(header.cluster_bytes());
+    clusters > FILE_CLUSTERS_MAX || header.l1.length_bytes / 8 > L1_ENTRIES_MAX
 }
 
 /// Makes the copies; `tell` hears of each.
@@ -73,6 +96,43 @@ struct Copies<'a> {
     count: u64,
     /// `None`: they are only counted.
     tell: Option<&'a mut dyn FnMut(&str)>,
+}
+
+/// Where a table is data, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Shared {
+    /// Of what gets a copy.
+    UntilCopied,
+    /// Of what stays: what is written to the table would be seen there.
+    ForGood,
+}
+
+/// Tables that are data, too.
+#[derive(Default)]
+struct SharedTables(BTreeMap<u64, Shared>);
+
+impl SharedTables {
+    /// Adds those of `tables`, and the L1 table, where something leads.
+    fn find(&mut self, reference: &Reference, header: &Header, tables: &[(u64, usize)], how: Shared) {
+        let Reference { offset_bytes, length_bytes, .. } = *reference;
+        if !reference.is_used() {
+            return;
+        }
+        let first = offset_bytes - offset_bytes % header.cluster_bytes();
+        let end = offset_bytes.saturating_add(length_bytes);
+        let from = tables.partition_point(|&(table, _)| table < first);
+        let within = tables[from..].iter().map(|&(table, _)| table).take_while(|&table| table < end);
+        let l1 = header.l1;
+        let is_l1 = first < l1.offset_bytes + l1.length_bytes && l1.offset_bytes < end;
+        for table in within.chain(is_l1.then_some(l1.offset_bytes)) {
+            let known = self.0.entry(table).or_insert(how);
+            *known = how.max(*known);
+        }
+    }
+
+    fn has(&self, table: u64) -> Option<Shared> {
+        self.0.get(&table).copied()
+    }
 }
 
 /// An entry of a table, by its index, as it shall be.
@@ -107,26 +167,36 @@ impl<'a> Copies<'a> {
         }
         let tables = self.l2_tables()?;
         let used_by = |one: &(u64, usize), other: &(u64, usize)| one.0 == other.0;
-        let mut with_data = Vec::new();
+        let mut shared = SharedTables::default();
         for users in tables.chunk_by(used_by) {
             self.claim_compressed(users[0].0)?;
-            self.find_tables_with_data(users[0].0, &tables, &mut with_data)?;
+            self.find_shared(users[0].0, &tables, &mut shared)?;
         }
-        with_data.sort_unstable();
-        if with_data.binary_search(&self.header.l1.offset_bytes).is_ok() {
+        if shared.has(self.header.l1.offset_bytes).is_some() {
             return Ok(());
         }
+        let mut last = Vec::new();
+        let mut left = CHANGES_MAX;
         for users in tables.chunk_by(used_by) {
-            // What is written to it would be data of the disk.
-            if with_data.binary_search(&users[0].0).is_ok() {
+            let (table, _) = users[0];
+            let how = shared.has(table);
+            if how == Some(Shared::ForGood) {
                 continue;
             }
             // Before anything of it is changed.
             for &(table, l1_index) in &users[1..] {
                 self.copy_table(table, l1_index)?;
             }
-            let (table, _) = users[0];
             let changes = self.changes(table, false)?;
+            match how {
+                None => self.change(table, &changes)?,
+                _ => {
+                    left = left.checked_sub(changes.len()).ok_or(Stop::TooMany)?;
+                    last.push((table, changes));
+                }
+            }
+        }
+        for (table, changes) in last {
             self.change(table, &changes)?;
         }
         Ok(())
@@ -183,18 +253,12 @@ impl<'a> Copies<'a> {
     }
 
     /// Finds, of `tables` and the L1 table, those that the entries of one of them call data.
-    fn find_tables_with_data(&self, table: u64, tables: &[(u64, usize)], found: &mut Vec<u64>) -> io::Result<()> {
-        let cluster_bytes = self.header.cluster_bytes();
+    fn find_shared(&self, table: u64, tables: &[(u64, usize)], shared: &mut SharedTables) -> io::Result<()> {
         for reference in references::in_l2(self.file, self.header, table) {
-            let Reference { offset_bytes, length_bytes, .. } = reference?;
-            let first = offset_bytes - offset_bytes % cluster_bytes;
-            let end = offset_bytes.saturating_add(length_bytes);
-            let from = tables.partition_point(|&(table, _)| table < first);
-            found.extend(tables[from..].iter().map(|&(table, _)| table).take_while(|&table| table < end));
-            let l1 = self.header.l1;
-            if first < l1.offset_bytes + l1.length_bytes && l1.offset_bytes < end {
-                found.push(l1.offset_bytes);
-            }
+            let reference = reference?;
+            // Data get a copy, which is made before the table is changed.
+            let how = if reference.part == Part::Data { Shared::UntilCopied } else { Shared::ForGood };
+            shared.find(&reference, self.header, tables, how);
         }
         Ok(())
     }

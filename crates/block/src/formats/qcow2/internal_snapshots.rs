@@ -1,6 +1,7 @@
 //! Snapshots that are kept inside of an image, as `image snapshot` lists and changes them.
 
 use super::chain;
+use super::copies;
 use super::header::Header;
 use super::metadata::{Metadata, NewSnapshot};
 use super::own_file;
@@ -80,6 +81,13 @@ impl Qcow2Disk {
             return Err(
                 change.refused("has bitmaps of what is written to it: remove them first (image bitmap --remove)")
             );
+        }
+        let as_disk = Header { l1: found.l1, size_bytes: found.size_bytes, ..change.header.clone() };
+        let failed = failed(image, "read the snapshots of");
+        let file = own_file::image_file(image.file()).map_err(&failed)?;
+        if copies::has_two_uses(&file, &as_disk).map_err(&failed)? {
+            let problem = "has a snapshot with two uses of one cluster, which is damage: convert it (image convert -l)";
+            return Err(change.refused(problem));
         }
         let applied = change.metadata.apply_snapshot(&found);
         change.finish(applied, "apply a snapshot of", "shows what the snapshot does")

@@ -116,6 +116,10 @@ impl Census<'_> {
             named.is_sound &= self.claim_table(named.table, named.users);
         }
         (self.bitmaps, self.snapshots) = (bitmaps, snapshots);
+        // Whoever removes one of those that share a table frees it for the others.
+        for snapshot in self.snapshots.iter().filter(|snapshot| snapshot.users > 1) {
+            self.counts.flag(snapshot.table.offset_bytes >> self.header.cluster_bits, TWICE);
+        }
     }
 
     /// The same, of what the tables of bitmaps name.

@@ -230,3 +230,39 @@ fn a_compressed_cluster_that_is_whole_is_not_lost() {
     let (report, said) = run(&path, Repair::All, true);
     assert!(report.zeroed_bytes == 0 && shown(&path) == before, "{report:?}: {said}");
 }
+
+/// A snapshot that shows one cluster twice would make that of the disk.
+#[test]
+fn a_snapshot_with_two_uses_of_a_cluster_is_not_applied() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let (path, good) = image(directory.path(), true);
+    let l1 = number(&good, number(&good, 64));
+    let l2 = number(&good, l1) & !COPIED;
+    for (to, from) in [(l1 + 8, l1), (l2 + 8, l2)] {
+        let mut bytes = good.clone();
+        bytes.copy_within(from as usize..from as usize + 8, to as usize);
+        fs::write(&path, &bytes).unwrap();
+        run(&path, Repair::All, false);
+        let applied = Qcow2Disk::apply_snapshot(&open_to_change(&path), "one", &AllowedDirectories::none());
+        assert!(applied.unwrap_err().to_string().contains("two uses of one cluster"));
+        assert_eq!(run(&path, Repair::None, false).0.corruptions, 0);
+    }
+    fs::write(&path, &good).unwrap();
+    Qcow2Disk::apply_snapshot(&open_to_change(&path), "one", &AllowedDirectories::none()).unwrap();
+}
+
+/// Two snapshots with one table are refused by who writes, and no clean image.
+#[test]
+fn snapshots_that_share_a_table_are_damage() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let (path, _) = image(directory.path(), true);
+    Qcow2Disk::make_snapshot(&open_to_change(&path), "two", &AllowedDirectories::none()).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let first = number(&bytes, 64) as usize;
+    let length = |at: usize| usize::from(bytes[at + 13]) + usize::from(bytes[at + 15]) + usize::from(bytes[at + 39]);
+    let second = first + (40 + length(first)).next_multiple_of(8);
+    bytes.copy_within(first..first + 8, second);
+    fs::write(&path, &bytes).unwrap();
+    assert!(run(&path, Repair::All, false).0.corruptions > 0);
+    Qcow2Disk::open(&path, &FileOptions::default(), &AllowedDirectories::none()).unwrap_err();
+}
