@@ -370,8 +370,10 @@ static void *closes_and_opens(void *unused)
 	(void)unused;
 	while (!ends) {
 		CHECK(close(raced) == 0);
-		/* The lowest number that is free. */
-		CHECK(open(name, O_RDONLY) == raced);
+		/* The lowest number that is free, once whoever else opened something just then has closed it. */
+		int opened;
+		while ((opened = open(name, O_RDONLY)) != raced)
+			CHECK(opened >= 0 && close(opened) == 0);
 	}
 	return NULL;
 }
