@@ -240,8 +240,10 @@ impl BlockMapWriter {
         let layout = &self.layout;
         let end = self.map.file_bytes(layout.blocks());
         reserve(&self.file, layout.data_offset, end - layout.data_offset, preallocation, goes_on)?;
-        let leads = 0..if layout.lead_bytes > 0 { layout.blocks() } else { 0 };
-        leads.into_iter().try_for_each(|place| check(goes_on).and_then(|()| self.write_lead(place)))
+        if layout.lead_bytes == 0 {
+            return Ok(());
+        }
+        (0..layout.blocks()).try_for_each(|place| check(goes_on).and_then(|()| self.write_lead(place)))
     }
 
     fn write_lead(&self, place: u64) -> io::Result<()> {

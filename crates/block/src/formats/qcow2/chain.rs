@@ -276,10 +276,10 @@ impl<'a> Chain<'a> {
         self.paths.push(path.to_owned());
         // Before anything is read of it: whoever has it now may go on changing it.
         FileDisk::lock(&file, path, &FileOptions { read_only, ..self.options })?;
-        let mut header = parse_header(&file, path, Header::parse_to_read)?;
-        if !read_only {
-            header = header_to_change(&file, path)?;
-        }
+        let mut header = match read_only {
+            true => parse_header(&file, path, Header::parse_to_read)?,
+            false => header_to_change(&file, path)?,
+        };
         if header.is_corrupt() {
             self.notes.push(format!(
                 "{} is marked corrupt: what can be read of it is, and may be wrong; {} repairs what can be",

@@ -2,11 +2,11 @@
 //! what it showed.
 //!
 //! Refcounts that say two would please QEMU, but of the two nobody knows which the data belong to, and what is written
-//! in place relies on one use alone. A table that is data of these, too, is left as it
-//! is. Copies go behind the file's end and are stable before an entry leads there; their
-//! refcounts are the census's to find. What bitmaps and snapshots use twice stays as it is, as does a table in the
-//! place of another kind of table, and all where an entry of the disk, of a snapshot or of a bitmap leads behind the
-//! file's end, or may: it would lead to copies then.
+//! in place relies on one use alone. Copies go behind the file's end and are stable before an entry leads there; their
+//! refcounts are the census's to find. A table that is data, too, is changed once these have their copies. What bitmaps
+//! and snapshots use twice stays as it is, as does a table in the place of another kind of table or of compressed data,
+//! and all where an entry of the disk, of a snapshot or of a bitmap leads behind the file's end, or may: it would lead
+//! to copies then.
 
 use super::entries::{COPIED, Layout, OFFSET_MASK, ZERO};
 use super::header::Header;

@@ -288,6 +288,12 @@ impl Header {
         1 << self.cluster_bits
     }
 
+    /// Whether its table of refcounts ends within a file of so many bytes, of which the last cluster may be cut off.
+    pub(super) fn has_refcount_table_in(&self, file_bytes: u64) -> bool {
+        let Table { offset_bytes, length_bytes } = self.refcounts;
+        length_bytes == 0 || offset_bytes + length_bytes <= file_bytes.next_multiple_of(self.cluster_bytes())
+    }
+
     /// Whether refcounts may be behind.
     pub(super) fn is_dirty(&self) -> bool {
         self.incompatible & INCOMPATIBLE_DIRTY != 0

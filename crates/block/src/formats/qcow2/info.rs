@@ -2,7 +2,7 @@
 
 use super::bitmaps::{self, Bitmap};
 use super::encryption::{self, Qcow2Encryption};
-use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2, Table};
+use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
 use super::own_file::{image_file, parse_header};
 use super::references::{self, Reference};
 use super::snapshots::{self, Qcow2Snapshot};
@@ -144,9 +144,9 @@ impl Qcow2Info {
 fn behind_the_end(file: &WritableFile, header: &Header) -> io::Result<Option<String>> {
     let end = file.length_bytes().next_multiple_of(header.cluster_bytes());
     let is_behind = |found: &Reference| found.is_used() && found.offset_bytes >= end;
-    let Table { offset_bytes, length_bytes } = header.refcounts;
-    if length_bytes > 0 && offset_bytes + length_bytes > end {
-        return Ok(Some(format!("its refcount table at {offset_bytes} does not end within the file")));
+    if !header.has_refcount_table_in(file.length_bytes()) {
+        let at = header.refcounts.offset_bytes;
+        return Ok(Some(format!("its refcount table at {at} does not end within the file")));
     }
     let tables_max = CHECKED_AT_ONCE_BYTES / header.cluster_bytes();
     for table in references::in_l1(file, header, header.l1).take(tables_max as usize) {

@@ -173,10 +173,8 @@ impl Qcow2Check {
     /// What of a repair can be done, as refcounts have a place in the file, or have got one, which is told; and how
     /// many corruptions that was. Without one, nothing is: what the rest of the file says of them is not known.
     fn with_refcount_table(&mut self, repair: Repair, tell: Tell<'_>) -> Result<(Repair, u64), ImageError> {
-        let Table { offset_bytes, length_bytes } = self.header.refcounts;
-        let end = self.file.length_bytes().next_multiple_of(self.header.cluster_bytes());
         match repair {
-            _ if length_bytes == 0 || offset_bytes + length_bytes <= end => Ok((repair, 0)),
+            _ if self.header.has_refcount_table_in(self.file.length_bytes()) => Ok((repair, 0)),
             Repair::All if self.rebuild_refcounts(tell)? => Ok((repair, 1)),
             _ => Ok((Repair::None, 0)),
         }

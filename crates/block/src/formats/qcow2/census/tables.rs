@@ -13,9 +13,7 @@ use std::iter::once;
 impl Census<'_> {
     /// Which tables there are, and which of them can be looked into. What is there without any window is said.
     pub(super) fn look_at_tables(&mut self) -> io::Result<()> {
-        let (bitmaps, snapshots) =
-            (bitmaps::directory(self.file, self.header)?, snapshots::snapshots(self.file, self.header)?);
-        self.tell_of_bitmaps()?;
+        let (bitmaps, snapshots) = (self.bitmap_directory()?, snapshots::snapshots(self.file, self.header)?);
         self.directories = [bitmaps.own, snapshots.own].into_iter().flatten().collect();
         self.bitmaps = self.look_at_directory(&bitmaps);
         self.snapshots = self.look_at_directory(&snapshots);
@@ -50,10 +48,10 @@ impl Census<'_> {
         Ok(())
     }
 
-    /// Bitmaps that nobody can use are no damage of the disk; but QEMU opens no image that has one.
-    fn tell_of_bitmaps(&mut self) -> io::Result<()> {
+    /// The bitmaps. Those that nobody can use are no damage of the disk, and told; but QEMU opens no image that has one.
+    fn bitmap_directory(&mut self) -> io::Result<Directory> {
         let (size_bytes, cluster_bytes, mut found) = (self.header.size_bytes, self.header.cluster_bytes(), Vec::new());
-        bitmaps::walk(self.file, self.header, |bitmap, _| {
+        let directory = bitmaps::walk(self.file, self.header, |bitmap, _| {
             let problem = bitmap.usable(size_bytes, cluster_bytes).err().filter(|_| !bitmap.is_in_use());
             found.extend(problem.map(|problem| (String::from_utf8_lossy(&bitmap.name).into_owned(), problem)));
         })?;
@@ -62,7 +60,7 @@ impl Census<'_> {
                 "NOTE the bitmap {name:?} {problem}, and QEMU may refuse the image for it: remove it"
             ));
         }
-        Ok(())
+        Ok(directory)
     }
 
     /// The tables that a directory names, and how often it names them.
