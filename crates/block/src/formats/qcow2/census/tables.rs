@@ -48,7 +48,7 @@ impl Census<'_> {
         Ok(())
     }
 
-    /// The bitmaps. Those that nobody can use are no damage of the disk, and told; but QEMU opens no image that has one.
+    /// The bitmaps. Those that nobody can use are no damage of the disk, and told; QEMU opens no image that has one.
     fn bitmap_directory(&mut self) -> io::Result<Directory> {
         let (size_bytes, cluster_bytes, mut found) = (self.header.size_bytes, self.header.cluster_bytes(), Vec::new());
         let directory = bitmaps::walk(self.file, self.header, |bitmap, _| {
