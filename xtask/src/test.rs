@@ -21,7 +21,7 @@ type Step = (&'static str, fn() -> anyhow::Result<()>);
 type Check = (&'static str, fn() -> Command);
 
 /// Cheap checks first. The first failure ends the run.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     ("setup", packages::setup),
     ("kernel", || lab::fetch_kernel().map(drop)),
     ("Debian", || debian_root::make().map(drop)),
@@ -29,6 +29,8 @@ const STEPS: [Step; 11] = [
     ("format of the guests", || run(guests_cargo().args(["fmt", "--all", "--check"]))),
     ("format of the generator", || run(cargo().current_dir(root().join(generate::GENERATOR)).args(["fmt", "--check"]))),
     ("generated code", generate::check),
+    // All packages, so that cargo builds nothing for these that the other tests do not use.
+    ("pages, and tests of the tasks", || run(tests().args(["--bin", "xtask"]))),
     ("build of the tests", || run(tests().arg("--no-run"))),
     ("tests, and checks beside them", tests_and_checks),
     ("lab", || lab::lab("")),

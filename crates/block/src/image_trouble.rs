@@ -20,6 +20,8 @@ pub enum ImageTrouble {
     Unreadable,
     /// It cannot be written to, as what was looked at in the background says. The error goes on after its path.
     Unwritable,
+    /// An image that is to be written to refers to more than its file has. The error says how much more.
+    CutOff,
 }
 
 type Listener = fn(&Path, ImageTrouble, &io::Error);

@@ -77,6 +77,9 @@ fn tell_unreadable(path: &str, error: &str) {
     }
 }
 
+/// What was said last of an image that was cut off.
+static CUT_OFF: Mutex<String> = Mutex::new(String::new());
+
 /// From now on, what goes wrong with images and is nobody's result is said when it happens, and [`exit_status`] knows
 /// of those that cannot be closed.
 pub fn watch_images() {
@@ -95,6 +98,19 @@ pub fn watch_images() {
                  tables are in order, and `blockyard image convert` makes a new image of what can be read"
             ),
             ImageTrouble::Unwritable => format!("note: {path} {}", printable(&error.to_string())),
+            ImageTrouble::CutOff => {
+                let said = format!(
+                    "note: {path} was cut off, or a crash kept its end from being written: {error} that it refers to are \
+                     missing. They are zeros from now on, and nothing says so once it is written to"
+                );
+                let mut last = CUT_OFF.lock().unwrap_or_else(PoisonError::into_inner);
+                // Some commands open an image twice.
+                if *last == said {
+                    return;
+                }
+                last.clone_from(&said);
+                said
+            }
             ImageTrouble::Unreadable => {
                 return tell_unreadable(&path.to_string(), &printable(&error.to_string()));
             }

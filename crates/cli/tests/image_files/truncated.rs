@@ -54,8 +54,18 @@ fn what_is_behind_the_end_of_an_image_is_missing() {
     let unsafe_image = image(&yard, ["info", "--safety", "cut.qcow2"]).failed(1, &[]);
     assert!(unsafe_image.stdout.contains("is damaged: something at "), "{unsafe_image:?}");
     image(&yard, ["rebase", "-b", "", "--allow-dir", ".", "over.qcow2"]).failed(1, &["over.qcow2", &said]);
-    // Who writes to it has what QEMU has, which leaves such images at a power cut.
-    image(&yard, ["convert", "-n", "disk.img", "cut.qcow2"]).succeeded();
+    // Who writes to it has what QEMU has, which leaves such images at a power cut; and hears of it, the last who can.
+    let told = "note: cut.qcow2 was cut off, or a crash kept its end from being written: 64.00 KiB that";
+    let (missing, grown) = (fs::read(yard.path("cut.qcow2")).unwrap(), ["resize", "cut.qcow2", "3M"]);
+    for words in
+        [&["commit", "--allow-dir", ".", "over.qcow2"][..], &grown, &["convert", "-n", "disk.img", "cut.qcow2"]]
+    {
+        fs::write(yard.path("cut.qcow2"), &missing).unwrap();
+        let outcome = image(&yard, words).succeeded();
+        assert_eq!(outcome.stderr.matches(told).count(), 1, "{words:?}: {outcome:?}");
+    }
+    let again = image(&yard, ["convert", "-n", "disk.img", "cut.qcow2"]).succeeded();
+    assert!(!again.stderr.contains("note: cut.qcow2"), "{again:?}");
     qemu_img(&yard, "check -q cut.qcow2");
     qemu_img(&yard, "compare -q -f raw -F qcow2 disk.img cut.qcow2");
     // A cluster, and a table, far away.

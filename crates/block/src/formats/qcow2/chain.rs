@@ -156,7 +156,7 @@ pub(super) fn open_larger(
 pub(super) fn own_metadata(file: &File, path: &Path, header: &Header) -> Result<Metadata, ImageError> {
     let failed = |source| ImageError::System { action: "open", path: path.to_owned(), source };
     let image_file = Arc::new(writable(file).map_err(failed)?);
-    let unchecked = Unchecked::or_checked(&image_file, header).map_err(|problem| unusable(path, problem))?;
+    let unchecked = Unchecked::or_checked(&image_file, header, path).map_err(|problem| unusable(path, problem))?;
     let checked = unchecked.map_or(Ok(()), |unchecked| unchecked.check(&AtomicBool::new(false)));
     checked.map_err(|problem| unusable(path, problem))?;
     Ok(Metadata::new(image_file, header))
@@ -300,7 +300,7 @@ impl<'a> Chain<'a> {
         let has_data_file = header.data_file.is_some();
         let own_cipher = if has_data_file { DataCipher::None } else { cipher.clone() };
         let (index, image_file) = self.add_image_file(file, path, file_options, own_cipher)?;
-        let checked = if read_only { Ok(None) } else { Unchecked::or_checked(&image_file, &header) };
+        let checked = if read_only { Ok(None) } else { Unchecked::or_checked(&image_file, &header, path) };
         let unchecked = checked.map_err(|problem| unusable(path, problem))?;
         let failed = |source| ImageError::System { action: "read the bitmaps of", path: path.to_owned(), source };
         let bitmaps = if read_only { None } else { KeptBitmaps::of(&image_file, &header).map_err(failed)? };

@@ -3,8 +3,10 @@
 //! Images come from anybody, and from programs that a crash may have stopped between a table and its refcount. A
 //! cluster that is in use and called free would be given to other data as well: here its refcount is put right. What
 //! snapshots use they share with each other and with the disk, which then does not write there in place.
-//! Whatever else is wrong is refused. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB of them for 20 GiB of
-//! data. It ends at the first thing that is wrong; [`super::census`] finds all, of the same references.
+//! Whatever else is wrong is refused, but for what leads behind the end of the file, as a power cut leaves it: that is
+//! counted, as nobody sees it any more once the file is longer. Reads all L2 tables, as `qemu-img check` does: 2.5 MiB
+//! of them for 20 GiB of data. It ends at the first thing that is wrong; [`super::census`] finds all, of the same
+//! references.
 //!
 //! What it remembers of the clusters of a very long file is too much for one time. So it looks at such a file in
 //! windows, for each of which the tables are read again.
@@ -67,9 +69,10 @@ pub(super) fn repair() -> String {
     format!("{} says what else is, and repairs what can be", Remedy::RepairImage)
 }
 
-/// Checks an image, and puts right what a crash may have left. The error goes on after the image's path.
-/// `is_over`: nobody wants to know any more, which is an error, too.
-pub(super) fn check(file: &WritableFile, header: &Header, is_over: &AtomicBool) -> Result<(), String> {
+/// Checks an image, and puts right what a crash may have left: how many clusters that it refers to begin behind the end
+/// of its file. The error goes on after the image's path. `is_over`: nobody wants to know any more, which is an error,
+/// too.
+pub(super) fn check(file: &WritableFile, header: &Header, is_over: &AtomicBool) -> Result<u64, String> {
     check_in_windows(file, header, is_over, Windows::default())
 }
 
@@ -79,14 +82,14 @@ pub(super) fn check_in_windows(
     header: &Header,
     is_over: &AtomicBool,
     windows: Windows,
-) -> Result<(), String> {
+) -> Result<u64, String> {
     let mut scan = Scan::new(file, header, is_over, windows)?;
     let mut checked = scan.check();
     if matches!(checked, Err(Problem::Crowded)) {
         scan.window_clusters = windows.of_compressed;
         checked = scan.check();
     }
-    checked.map_err(|problem| match problem {
+    checked.map(|()| scan.missing_clusters).map_err(|problem| match problem {
         Problem::Damage(what) => format!("is damaged: {what}; {}", repair()),
         Problem::Unreadable(error) => format!("cannot be checked: {error}"),
         Problem::Crowded => "has too many clusters to be checked".into(),
@@ -130,6 +133,9 @@ struct Scan<'a> {
     header: &'a Header,
     /// Of the file, and of what may lie behind it.
     clusters: u64,
+    /// Of the file alone, and how many behind it are referred to.
+    own_clusters: u64,
+    missing_clusters: u64,
     windows: Windows,
     window_clusters: u64,
     /// Of the window.
@@ -153,12 +159,14 @@ impl<'a> Scan<'a> {
         is_over: &'a AtomicBool,
         windows: Windows,
     ) -> Result<Self, String> {
-        let clusters = clusters_of(file, header, "written to")?.saturating_mul(2).saturating_add(windows.behind);
-        let clusters = clusters.min(CLUSTERS_MAX);
+        let own_clusters = clusters_of(file, header, "written to")?;
+        let clusters = own_clusters.saturating_mul(2).saturating_add(windows.behind).min(CLUSTERS_MAX);
         Ok(Self {
             file,
             header,
             clusters: clusters.next_multiple_of(WORD_CLUSTERS),
+            own_clusters,
+            missing_clusters: 0,
             windows,
             window_clusters: if header.snapshots > 0 { windows.of_snapshots } else { windows.clusters },
             uses: UseMap::new(0..0),
@@ -185,6 +193,7 @@ impl<'a> Scan<'a> {
                 self.claim_data(false)?;
             }
         }
+        self.missing_clusters = 0;
         for window in self.windows() {
             self.begin(window);
             self.claim_metadata()?;
@@ -247,7 +256,14 @@ impl<'a> Scan<'a> {
     }
 
     fn claim_clusters(&mut self, clusters: Range<u64>, in_place: bool) -> Result<(), Problem> {
-        let how = if in_place { Use::OnceInPlace } else { Use::Once };
+        self.take(clusters, if in_place { Use::OnceInPlace } else { Use::Once })
+    }
+
+    /// Claims what nobody has, and counts what is missing of it in this window.
+    fn take(&mut self, clusters: Range<u64>, how: Use) -> Result<(), Problem> {
+        let window = self.uses.clusters();
+        let missing = clusters.start.max(self.own_clusters).max(window.start)..clusters.end.min(window.end);
+        self.missing_clusters += missing.end.saturating_sub(missing.start);
         self.uses.claim(clusters, how).or_else(|cluster| self.has_two_uses(cluster))
     }
 
@@ -257,7 +273,7 @@ impl<'a> Scan<'a> {
 
     fn share(&mut self, cluster: u64) -> Result<(), Problem> {
         match self.uses.get(cluster) {
-            None => self.uses.claim(cluster..cluster + 1, Use::Many).or_else(|at| self.has_two_uses(at))?,
+            None => self.take(cluster..cluster + 1, Use::Many)?,
             Some(Use::Many) => {}
             Some(_) => return self.has_two_uses(cluster),
         }

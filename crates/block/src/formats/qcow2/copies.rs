@@ -72,10 +72,14 @@ fn is_too_long(file: &WritableFile, header: &Header) -> bool {
     clusters > FILE_CLUSTERS_MAX || header.l1.length_bytes / 8 > L1_ENTRIES_MAX
 }
 
-/// Makes the copies; `tell` hears of each.
+/// Makes the copies; `tell` hears of each. Where that fails, those that nothing leads to yet are gone again.
 pub(super) fn make(file: &WritableFile, header: &Header, tell: &mut dyn FnMut(&str)) -> Result<u64, Stop> {
     let mut copies = Copies::new(file, header, Some(tell));
-    copies.make()?;
+    if let Err(stop) = copies.make() {
+        // What is behind the end is nothing, wherever that is.
+        let _ = file.truncate(copies.used_bytes);
+        return Err(stop);
+    }
     Ok(copies.count)
 }
 
@@ -92,6 +96,8 @@ struct Copies<'a> {
     left: u64,
     /// Where the next goes.
     next_bytes: u64,
+    /// How much of the file is in use: entries may lead to the copies before it.
+    used_bytes: u64,
     /// Entries that were changed.
     count: u64,
     /// `None`: they are only counted.
@@ -150,6 +156,7 @@ impl<'a> Copies<'a> {
             leads_out: false,
             left: clusters,
             next_bytes: clusters << header.cluster_bits,
+            used_bytes: file.length_bytes(),
             count: 0,
             tell,
         }
@@ -289,6 +296,7 @@ impl<'a> Copies<'a> {
             return Ok(());
         }
         self.file.barrier()?;
+        self.used_bytes = self.next_bytes;
         for &(index, entry) in changes {
             self.file.write(&entry.to_be_bytes(), table + index as u64 * self.layout.entry_bytes())?;
         }
@@ -305,6 +313,7 @@ impl<'a> Copies<'a> {
                 self.file.write(&entry.to_be_bytes(), copy + index as u64 * self.layout.entry_bytes())?;
             }
             self.file.barrier()?;
+            self.used_bytes = self.next_bytes;
             self.file.write(&copy.to_be_bytes(), self.header.l1.offset_bytes + l1_index as u64 * 8)?;
         }
         Ok(())

@@ -8,7 +8,10 @@ use super::references::{self, Reference};
 use super::snapshots::{self, L1_MAX_BYTES};
 use crate::formats::WritableFile;
 use crate::formats::pending_check::{CHECKED_AT_ONCE_BYTES, PendingCheck};
+use crate::image_trouble::{ImageTrouble, tell_of_trouble};
+use crate::size;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Unchecked {
     file: Arc<WritableFile>,
     header: Header,
+    path: PathBuf,
 }
 
 impl Unchecked {
@@ -23,21 +27,26 @@ impl Unchecked {
     ///
     /// # Errors
     /// A sentence, which goes on after the image's path, when it is damaged, or too long.
-    pub(super) fn or_checked(file: &Arc<WritableFile>, header: &Header) -> Result<Option<Self>, String> {
+    pub(super) fn or_checked(file: &Arc<WritableFile>, header: &Header, path: &Path) -> Result<Option<Self>, String> {
         check::clusters_of(file, header, "written to")?;
-        let this = Self { file: Arc::clone(file), header: header.clone() };
+        let this = Self { file: Arc::clone(file), header: header.clone(), path: path.to_owned() };
         if takes_long(file, header).map_err(|error| format!("cannot be read: {error}"))? {
             return Ok(Some(this));
         }
         this.check(&AtomicBool::new(false)).map(|()| None)
     }
 
-    /// Checks it, and says of what others keep beside the data and is not known here that it is out of date.
+    /// Checks it, says of what others keep beside the data and is not known here that it is out of date, and tells of
+    /// what is missing, which nobody sees once something is written.
     ///
     /// # Errors
     /// A sentence, as [`Unchecked::or_checked`].
     pub(super) fn check(&self, is_over: &AtomicBool) -> Result<(), String> {
-        check::check(&self.file, &self.header, is_over)?;
+        let missing = check::check(&self.file, &self.header, is_over)?;
+        if missing > 0 {
+            let missing = missing.saturating_mul(self.header.cluster_bytes());
+            tell_of_trouble(&self.path, ImageTrouble::CutOff, &io::Error::other(size::human(missing)));
+        }
         header_change::clear_unknown(&self.file, &self.header).map_err(|error| format!("cannot be written: {error}"))
     }
 
@@ -50,7 +59,7 @@ impl Unchecked {
         image: Arc<Image>,
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<PendingCheck<()>> {
-        let path = image.paths.first().cloned().unwrap_or_default();
+        let path = self.path.clone();
         let check = move |is_over: &AtomicBool| {
             let outcome = self.check(is_over);
             // Where bitmaps are kept, the first change marks them first.

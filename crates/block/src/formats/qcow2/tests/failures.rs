@@ -28,8 +28,12 @@ struct User {
 
 impl User {
     fn of(path: &Path) -> Self {
+        Self::with(path, false)
+    }
+
+    fn with(path: &Path, read_only: bool) -> Self {
         let allowed = AllowedDirectories::new(&[path.parent().unwrap()]).unwrap();
-        let disk = Qcow2Disk::open(path, &FileOptions::default(), &allowed).unwrap();
+        let disk = Qcow2Disk::open(path, &FileOptions { read_only, ..FileOptions::default() }, &allowed).unwrap();
         let memory = MemoryMap::allocate(&[(0, DISK_BYTES as usize)]).unwrap();
         let queue = disk.open_queue(&memory, 4).unwrap();
         Self { disk, memory, queue }
@@ -177,6 +181,41 @@ fn what_was_reserved_is_given_back_though_the_last_entries_cannot_be_written() {
     let report = check.run(Repair::None, &mut |_| ()).unwrap();
     assert_eq!((report.corruptions, report.leaks), (0, 0));
     assert!(User::of(&path).read(0, CLUSTER).unwrap().iter().all(|&byte| byte == 1));
+}
+
+/// Where a repair fails, what it has made and nothing leads to is gone: the next needs no more room.
+#[test]
+fn copies_that_nothing_leads_to_do_not_stay() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = new(directory.path(), DISK_BYTES, CLUSTER);
+    let mut user = User::of(&path);
+    (0..4).for_each(|at| user.write(at * CLUSTER, CLUSTER, 7).unwrap());
+    drop(user);
+    let mut damaged = fs::read(&path).unwrap();
+    let word = |at: usize| (u64::from_be_bytes(damaged[at..][..8].try_into().unwrap()) & !(1 << 63)) as usize;
+    let l2 = word(word(40));
+    (1..4).for_each(|index| damaged.copy_within(l2..l2 + 8, l2 + index * 8));
+    let (mut changed, mut gone) = (0, 0);
+    for call in 1..1000 {
+        fs::write(&path, &damaged).unwrap();
+        let mut check = Qcow2Check::open(&open_to_change(&path), true).unwrap();
+        check.file.file.failures.fails_in.store(call, Ordering::SeqCst);
+        let outcome = check.run(Repair::All, &mut |_| ());
+        drop(check);
+        let length_bytes = fs::metadata(&path).unwrap().len();
+        let mut user = User::with(&path, true);
+        assert!(user.read(0, 4 * CLUSTER).unwrap().iter().all(|&byte| byte == 7), "call {call}");
+        if outcome.is_ok() {
+            assert_eq!(length_bytes, damaged.len() as u64 + 3 * CLUSTER);
+            break;
+        }
+        let is_changed = fs::read(&path).unwrap()[l2..l2 + 32] != damaged[l2..l2 + 32];
+        assert!(!is_changed || length_bytes == damaged.len() as u64 + 3 * CLUSTER, "call {call}: {length_bytes}");
+        changed += u32::from(is_changed);
+        gone += u32::from(length_bytes == damaged.len() as u64);
+    }
+    // That of the mark, and those of the copies.
+    assert!(gone == 4 && changed > 0, "{gone}, {changed}");
 }
 
 /// The refcount table of a growing image moves, which the header says: in the page cache it does, and then the disk

@@ -49,7 +49,7 @@ impl Full {
         let was = word(&self.file, at);
         self.file.write_all_at(&other.to_be_bytes(), at).unwrap();
         let (file, header) = self.opened();
-        let checked = check::check(&file, &header, &AtomicBool::new(false));
+        let checked = check::check(&file, &header, &AtomicBool::new(false)).map(drop);
         self.file.write_all_at(&was.to_be_bytes(), at).unwrap();
         checked
     }
