@@ -51,7 +51,8 @@ pub(super) fn agree(bytes: &[u8], scratch: &Path) {
     let mended = fs::read(scratch).unwrap();
     for windows in &SCANNED[1..] {
         let found = scanned(*windows);
-        assert_eq!(found.as_ref().ok(), wanted.as_ref().ok(), "in windows of {windows:?} clusters");
+        let (missing, wanted_missing) = (found.as_ref().ok(), wanted.as_ref().ok());
+        assert_eq!(missing, wanted_missing, "in windows of {windows:?} clusters: {found:?} and {wanted:?}");
         // What is refused may have been mended in part.
         assert!(found.is_err() || fs::read(scratch).unwrap() == mended, "in windows of {windows:?} clusters");
     }
