@@ -354,6 +354,35 @@ fn what_the_disk_uses_twice_is_copied_by_a_repair() {
     }
 }
 
+/// Refcounts that are somewhere else's are in the way of copies until they have been written anew: which those of one
+/// bit are not, while a cluster has two uses.
+#[test]
+fn copies_are_made_once_refcounts_are_right() {
+    for kind in KINDS.into_iter().filter(|kind| kind.1 > 1) {
+        let images = Images::new(kind);
+        let good = fs::read(&images.image).unwrap();
+        let anatomy = Anatomy::of(&good);
+        let table = be64(&good, 48) as usize;
+        let end = good.len().next_multiple_of(anatomy.cluster_bytes) as u64;
+        // Where snapshots are listed, if there are some; behind the end of the file; where data are.
+        let places = [be64(&good, 64), end, anatomy.l2_tables[0] as u64];
+        for place in places.into_iter().filter(|place| *place > 0) {
+            let mut bytes = good.clone();
+            let (what, twice) = used_twice(&bytes, &anatomy).swap_remove(0);
+            twice.iter().for_each(|&(at, entry)| bytes[at..at + 8].copy_from_slice(&entry.to_be_bytes()));
+            bytes[table..table + 8].copy_from_slice(&place.to_be_bytes());
+            fs::write(&images.image, &bytes).unwrap();
+            let disk = Qcow2Disk::open(&images.image, &read_only(), &AllowedDirectories::none()).unwrap();
+            let wanted = Rig::new(disk).read(0, fs::metadata(&images.raw).unwrap().len() as usize);
+            assert!(check(&images.image, Repair::None).corruptions > 0, "{kind:?}, {what}, {place}");
+            let report = check(&images.image, Repair::All);
+            assert_eq!((report.corruptions, report.leaks), (0, 0), "{kind:?}, {what}, {place}");
+            assert!(Rig::new(open(&images.image)).read(0, wanted.len()) == wanted, "{kind:?}, {what}, {place}");
+            check_clean(text(&images.image));
+        }
+    }
+}
+
 /// What of a snapshot or a bitmap is missing would show the copy, as that lies where the file ends.
 #[test]
 fn no_copy_is_made_where_something_else_leads_behind_the_end() {

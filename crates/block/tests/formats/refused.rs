@@ -53,8 +53,6 @@ fn marks_and_nonsense_in_the_header_are_refused() {
         (36, &[0, 16, 0, 0], "is damaged: its L1 table does not lie within the file"),
         (40, &[255; 8], "is damaged: its L1 table does not begin with a cluster"),
         (40, &[0; 8], "is damaged: its L1 table does not lie within the file"),
-        (56, &[255; 4], "has a refcount table of"),
-        (48, &[255, 255, 0, 0, 0, 0, 0, 0], "is damaged: its refcount table does not lie within the file"),
         (96, &[0, 0, 0, 7], "has refcounts of 2^7 bits"),
         (100, &[0, 0, 255, 255], "has a header of 65535 bytes"),
         (104, &[1], "is compressed in a way that is not known here (type 1)"),
@@ -71,13 +69,22 @@ fn marks_and_nonsense_in_the_header_are_refused() {
     }
     assert!(l1 > 0);
     // Refcounts that are missing, or behind, are no matter to who only reads.
-    let mut without = good.clone();
-    without[48..][..8].copy_from_slice(&[0, 0, 0, 0, 255, 255, 0, 0]);
-    fs::write(&image, &without).unwrap();
-    Qcow2Disk::open(&image, &read_only(), &AllowedDirectories::none()).unwrap();
-    let error = refusal(&image, &FileOptions::default());
-    assert!(error.contains("is damaged: its refcount table does not lie within the file"), "{error}");
-    assert!(fs::read(&image).unwrap() == without, "it has changed");
+    for (at, bytes, wanted) in [
+        (48, &[0, 0, 0, 0, 255, 255, 0, 0][..], "is damaged: its refcount table does not lie within the file"),
+        (48, &[255, 255, 0, 0, 0, 0, 0, 0], "is damaged: its refcount table does not lie within the file"),
+        (48, &[0; 8], "is damaged: its refcount table does not lie within the file"),
+        (48, &[0, 0, 0, 0, 0, 0, 2, 1], "is damaged: its refcount table does not begin with a cluster"),
+        (56, &[255; 4], "has a refcount table of"),
+        (56, &[0; 4], "is damaged: clusters that are in use have no refcount"),
+    ] {
+        let mut without = good.clone();
+        without[at..][..bytes.len()].copy_from_slice(bytes);
+        fs::write(&image, &without).unwrap();
+        Qcow2Disk::open(&image, &read_only(), &AllowedDirectories::none()).unwrap();
+        let error = refusal(&image, &FileOptions::default());
+        assert!(error.contains(wanted), "at {at}: {error}");
+        assert!(fs::read(&image).unwrap() == without, "it has changed");
+    }
     let mut dirty = good.clone();
     dirty[79] = 1;
     fs::write(&image, &dirty).unwrap();

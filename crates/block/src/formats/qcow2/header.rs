@@ -105,8 +105,8 @@ pub(super) struct Header {
     pub(super) encryption_header: Option<Table>,
 }
 
-/// A table of 64-bit entries in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A table of 64-bit entries in the file. None is one that is empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) offset_bytes: u64,
     pub(super) length_bytes: u64,
@@ -213,12 +213,18 @@ impl Header {
         unless_looked_at(l1.check("L1 table", cluster_bytes, file_bytes))?;
         let refcount_clusters = u64::from(fields.u32_at(56));
         let refcounts = Table { offset_bytes: fields.u64_at(48), length_bytes: refcount_clusters * cluster_bytes };
-        // Who only reads needs none, and a check counts what is missing of them, and writes them anew.
-        unless_looked_at(refcounts.check("refcount table", cluster_bytes, DISK_MAX_BYTES))?;
-        if purpose == Purpose::Use {
-            let within = refcounts.check("refcount table", cluster_bytes, file_bytes);
-            within.map_err(|problem| format!("{problem}: repair it with {}", Remedy::RepairImage))?;
-        }
+        // Who only reads needs none, and a check counts what is missing of them, and writes them anew: all of them,
+        // where no table can be.
+        let is_no_table = || refcounts.check("refcount table", cluster_bytes, DISK_MAX_BYTES).is_err();
+        let refcounts = match purpose {
+            Purpose::Use => {
+                let within = refcounts.check("refcount table", cluster_bytes, file_bytes);
+                within.map_err(|problem| format!("{problem}: repair it with {}", Remedy::RepairImage))?;
+                refcounts
+            }
+            Purpose::Read | Purpose::Check if is_no_table() => Table::default(),
+            Purpose::Read | Purpose::Check | Purpose::Look => refcounts,
+        };
         let header_bytes = if version == 3 { fields.u32_at(100) as usize } else { HEADER_V2_BYTES };
         if header_bytes < length || header_bytes > first.len() || !header_bytes.is_multiple_of(8) {
             return Err(format!("has a header of {header_bytes} bytes, which cannot be"));

@@ -140,10 +140,13 @@ impl Qcow2Info {
 }
 
 /// The first thing of the file that begins behind its end and that a table leads to, or the table of refcounts that
-/// ends there.
+/// ends there, or is none.
 fn behind_the_end(file: &WritableFile, header: &Header) -> io::Result<Option<String>> {
     let end = file.length_bytes().next_multiple_of(header.cluster_bytes());
     let is_behind = |found: &Reference| found.is_used() && found.offset_bytes >= end;
+    if header.refcounts.length_bytes == 0 {
+        return Ok(Some("it has no refcount table, or one where none can be".to_owned()));
+    }
     if !header.has_refcount_table_in(file.length_bytes()) {
         let at = header.refcounts.offset_bytes;
         return Ok(Some(format!("its refcount table at {at} does not end within the file")));

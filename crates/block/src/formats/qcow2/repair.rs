@@ -119,10 +119,14 @@ impl Qcow2Check {
     pub fn run(&mut self, repair: Repair, tell: &mut dyn FnMut(&str)) -> Result<CheckReport, ImageError> {
         let marks = self.header.incompatible & INCOMPATIBLE_MARKS;
         let zeroed = if repair == Repair::All && self.salvages { self.zero_missing(tell)? } else { Zeroed::default() };
-        let (repair, rebuilt) = self.with_refcount_table(repair, tell)?;
-        let copied = if repair == Repair::All { self.copy_shared(tell)? } else { 0 };
-        let mut report = self.run_without_copies(repair, tell)?;
-        report.corruptions_fixed += rebuilt + copied + zeroed.entries + zeroed.external_entries;
+        let (repair, mut fixed) = self.with_refcount_table(repair, tell)?;
+        let mut copied = 0;
+        match repair {
+            Repair::All => copied = self.repair_with_copies(&mut fixed, tell)?,
+            _ => fixed.add_fixed(&self.repair(repair, tell)?),
+        }
+        fixed.corruptions_fixed += copied + zeroed.entries + zeroed.external_entries;
+        let mut report = self.finish(repair, &fixed, tell)?;
         report.zeroed_bytes = zeroed.bytes;
         // What else is wrong is as it was; but whoever finds no refcount of a copy gives it out again.
         if report.corruptions > 0 && copied > 0 && !self.count(Repair::None, &mut |_| ())?.lacks_refcounts {
@@ -133,11 +137,13 @@ impl Qcow2Check {
 
     /// The same, and a cluster that has two uses keeps them: for who does not ask what becomes of them.
     pub(super) fn run_without_copies(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
-        let (repair, rebuilt) = self.with_refcount_table(repair, tell)?;
-        let fixed = match repair {
-            Repair::None => CheckReport::default(),
-            _ => self.repair(repair, tell)?,
-        };
+        let (repair, mut fixed) = self.with_refcount_table(repair, tell)?;
+        fixed.add_fixed(&self.repair(repair, tell)?);
+        self.finish(repair, &fixed, tell)
+    }
+
+    /// Counts what there is after a repair that has fixed something, and says that it is in order, if it is.
+    fn finish(&mut self, repair: Repair, fixed: &CheckReport, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
         let Counted { mut report, compressed_entries, .. } = self.count(Repair::None, tell)?;
         self.compressed_entries = compressed_entries;
         // What does not decompress is damage, too, and the mark keeps others from writing to it.
@@ -147,8 +153,7 @@ impl Qcow2Check {
         if repair == Repair::All && report.corruptions == 0 && is_whole() {
             self.set_marks(0).map_err(|error| self.failed("write to", error))?;
         }
-        report.corruptions_fixed = rebuilt + fixed.corruptions_fixed;
-        report.leaks_fixed = fixed.leaks_fixed;
+        report.add_fixed(fixed);
         Ok(report)
     }
 
@@ -170,17 +175,21 @@ impl Qcow2Check {
             .map_err(|error| self.failed("check", error))
     }
 
-    /// What of a repair can be done, as refcounts have a place in the file, or have got one, which is told; and how
-    /// many corruptions that was. Without one, nothing is: what the rest of the file says of them is not known.
-    fn with_refcount_table(&mut self, repair: Repair, tell: Tell<'_>) -> Result<(Repair, u64), ImageError> {
+    /// What of a repair can be done, as refcounts have a place in the file, or have got one, which is told; and what
+    /// that has fixed. Without one, nothing is: what the rest of the file says of them is not known.
+    fn with_refcount_table(&mut self, repair: Repair, tell: Tell<'_>) -> Result<(Repair, CheckReport), ImageError> {
+        let rebuilt = CheckReport { corruptions_fixed: 1, ..CheckReport::default() };
         match repair {
-            _ if self.header.has_refcount_table_in(self.file.length_bytes()) => Ok((repair, 0)),
-            Repair::All if self.rebuild_refcounts(tell)? => Ok((repair, 1)),
-            _ => Ok((Repair::None, 0)),
+            _ if self.header.has_refcount_table_in(self.file.length_bytes()) => Ok((repair, CheckReport::default())),
+            Repair::All if self.rebuild_refcounts(tell)? => Ok((repair, rebuilt)),
+            _ => Ok((Repair::None, CheckReport::default())),
         }
     }
 
     fn repair(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
+        if repair == Repair::None {
+            return Ok(CheckReport::default());
+        }
         let first = self.count(repair, &mut only_repairs(tell))?;
         let mut fixed = first.report;
         let mends_marks = match repair {
@@ -319,34 +328,54 @@ impl Qcow2Check {
         Ok(end.max(end_bytes.div_ceil(self.header.cluster_bytes())))
     }
 
-    /// Makes copies of what the disk uses twice: how many entries lead there now.
-    fn copy_shared(&mut self, tell: Tell<'_>) -> Result<u64, ImageError> {
-        let made = match copies::needed(&self.file, &self.header) {
-            Ok(0) => Ok(0),
-            Ok(_) if self.may_lead_out()? => Err(Stop::InTheWay),
-            Ok(_) => {
-                let marks = self.header.incompatible & INCOMPATIBLE_MARKS | INCOMPATIBLE_CORRUPT;
-                self.set_marks(marks).map_err(|error| self.failed("write to", error))?;
-                copies::make(&self.file, &self.header, tell)
+    /// Repairs all, with copies of what the disk uses twice: how many entries lead there now. What else it fixes is
+    /// added to `fixed`.
+    fn repair_with_copies(&mut self, fixed: &mut CheckReport, tell: Tell<'_>) -> Result<u64, ImageError> {
+        let refcounts = self.header.refcounts;
+        let mut made = self.make_copies(tell)?;
+        let mut copied = *made.as_ref().unwrap_or(&0);
+        fixed.add_fixed(&self.repair(Repair::All, tell)?);
+        // What was in the way of copies may have been refcounts, which are elsewhere now.
+        if self.header.refcounts != refcounts || matches!(made, Err(Stop::InTheWay)) {
+            made = self.make_copies(tell)?;
+            if let Ok(more @ 1..) = made {
+                copied += more;
+                fixed.add_fixed(&self.repair(Repair::All, tell)?);
             }
-            Err(stop) => Err(stop),
-        };
+        }
         match made {
-            Ok(count) => Ok(count),
-            Err(Stop::Failed(error)) => Err(self.failed("repair", error)),
             Err(Stop::TooMany) => {
                 tell(
                     "clusters have so many uses that copies for all would take more room than the image has: convert it",
                 );
-                Ok(0)
             }
-            Err(Stop::InTheWay) => {
+            Err(_) => {
                 tell(
                     "clusters that have two uses get no copies, as something leads behind the end of the file, where these \
                      would be, or cannot be looked into: convert it",
                 );
-                Ok(0)
             }
+            Ok(_) => (),
+        }
+        Ok(copied)
+    }
+
+    /// How many entries lead to copies now, or why there are none: no failure.
+    fn make_copies(&mut self, tell: Tell<'_>) -> Result<Result<u64, Stop>, ImageError> {
+        let mut made = copies::needed(&self.file, &self.header);
+        if matches!(made, Ok(1..)) {
+            made = match self.may_lead_out()? {
+                true => Err(Stop::InTheWay),
+                false => {
+                    let marks = self.header.incompatible & INCOMPATIBLE_MARKS | INCOMPATIBLE_CORRUPT;
+                    self.set_marks(marks).map_err(|error| self.failed("write to", error))?;
+                    copies::make(&self.file, &self.header, tell)
+                }
+            };
+        }
+        match made {
+            Err(Stop::Failed(error)) => Err(self.failed("repair", error)),
+            made => Ok(made),
         }
     }
 

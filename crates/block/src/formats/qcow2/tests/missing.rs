@@ -133,6 +133,45 @@ fn an_image_without_refcounts_is_read_and_gets_new_ones() {
     }
 }
 
+/// What the header says of the refcount table is nothing that a table can be: the same, and the marks are right after.
+#[test]
+fn an_image_whose_refcount_table_cannot_be_gets_a_new_one() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let fields: [(usize, &[u8]); 6] = [
+        (48, &[0; 8]),
+        (48, &[0, 0, 0, 0, 0, 0, 2, 1]),
+        (48, &[0xff, 0xff, 0, 0, 0, 0, 0, 0]),
+        (48, &[0xff; 8]),
+        (56, &[0; 4]),
+        (56, &[0xff; 4]),
+    ];
+    for (at, bytes) in fields {
+        let path = image(directory.path(), Qcow2Features::default(), 0);
+        let whole = shown(&path);
+        let mut damaged = fs::read(&path).unwrap();
+        damaged[at..][..bytes.len()].copy_from_slice(bytes);
+        fs::write(&path, &damaged).unwrap();
+        assert!(shown(&path) == whole, "at {at}: {bytes:?}");
+        let damage = Qcow2Info::damage_in(&open_to_change(&path)).unwrap().unwrap();
+        assert!(damage.contains("no refcount table"), "{damage}");
+        let options = FileOptions::default();
+        let error = Qcow2Disk::open(&path, &options, &AllowedDirectories::none()).unwrap_err().to_string();
+        assert!(error.contains("damage") || error.contains("has a refcount table of"), "{error}");
+        for repair in [Repair::None, Repair::Leaks] {
+            let mut check = Qcow2Check::open(&open_to_change(&path), true).unwrap();
+            assert!(check.run(repair, &mut |_| ()).unwrap().corruptions > 0);
+            assert!(fs::read(&path).unwrap() == damaged, "{repair:?}: it has changed");
+        }
+        let mut check = Qcow2Check::open(&open_to_change(&path), true).unwrap();
+        let report = check.run(Repair::All, &mut |_| ()).unwrap();
+        assert_eq!((report.corruptions, report.leaks), (0, 0), "at {at}: {bytes:?}");
+        drop(check);
+        Qcow2Disk::open(&path, &options, &AllowedDirectories::none()).unwrap();
+        assert!(shown(&path) == whole, "at {at}: {bytes:?}");
+        fs::remove_file(&path).unwrap();
+    }
+}
+
 /// Of a table that is longer than a cluster, the second half alone is missing; two parts of the disk share a cluster,
 /// and one gets a copy all the same, once; what is marked dirty is not changed by who cannot repair it.
 #[test]
