@@ -85,6 +85,10 @@ const TARGETS: &[Target] = &[
         "blockyard-block",
         "formats::qcow2::tests::fuzz_numbers::fuzz_an_image_of_any_kind_is_refused_or_stays_in_order",
     ),
+    in_library(
+        "blockyard-block",
+        "formats::qcow2::tests::repaired::fuzz_what_could_be_read_reads_the_same_after_any_repair",
+    ),
     in_library("blockyard-block", "formats::luks::unlock::tests::fuzz_a_spoiled_header_ends_in_a_sentence_or_a_key"),
     in_library("blockyard-block", "formats::block_map::tests::fuzz::fuzz_a_spoiled_vdi_neither_panics_nor_hangs"),
     in_library("blockyard-block", "formats::block_map::tests::fuzz::fuzz_a_spoiled_vhd_neither_panics_nor_hangs"),

@@ -65,8 +65,8 @@ struct NamedTable {
     users: u64,
     /// It may be looked into.
     is_sound: bool,
-    /// Data lie there, too.
-    holds_data: bool,
+    /// Data, or another table, lie there, too.
+    holds_more: bool,
 }
 
 pub(super) struct Census<'a> {
@@ -96,8 +96,8 @@ pub(super) struct Census<'a> {
     bitmaps: Vec<NamedTable>,
     snapshots: Vec<NamedTable>,
     tables: UsedTables,
-    /// Data lie where the disk's L1 table does.
-    l1_holds_data: bool,
+    /// Data, or another table, lie where the disk's L1 table does.
+    l1_holds_more: bool,
     highest: Option<u64>,
     pub(super) report: CheckReport,
     /// Something was not looked into, so what seems to be used by nobody may be.
@@ -140,7 +140,7 @@ impl<'a> Census<'a> {
             bitmaps: Vec::new(),
             snapshots: Vec::new(),
             tables: UsedTables::default(),
-            l1_holds_data: false,
+            l1_holds_more: false,
             highest: None,
             report: CheckReport { total_clusters, ..CheckReport::default() },
             is_incomplete: false,
@@ -165,13 +165,13 @@ impl<'a> Census<'a> {
             // Which tables and blocks of refcounts something else uses has to be known before one is written to.
             for window in self.windows() {
                 self.count_window(window, false)?;
-                self.find_data_in_tables();
+                self.find_mixed_tables();
             }
         }
         self.mends_marks = mends_marks;
         for window in self.windows() {
             self.count_window(window.clone(), window.start == 0)?;
-            self.find_data_in_tables();
+            self.find_mixed_tables();
             self.compare(window)?;
         }
         self.judge_places()?;
@@ -277,9 +277,9 @@ impl<'a> Census<'a> {
         Ok(())
     }
 
-    /// Finds which tables in the window that was counted are data, too: whoever reads these has what is written to the
-    /// table.
-    fn find_data_in_tables(&mut self) {
+    /// Finds which tables in the window that was counted are something else, too: whoever reads that has what is
+    /// written to the table. L2 tables that are other tables, too, are not looked into.
+    fn find_mixed_tables(&mut self) {
         let (counts, bits) = (&self.counts, self.header.cluster_bits);
         let is_data = |cluster: u64| counts.has(cluster, DATA | COMPRESSED | SNAPSHOT);
         for table in self.tables.within(counts.window()) {
@@ -287,20 +287,21 @@ impl<'a> Census<'a> {
                 table.set_holds_data();
             }
         }
-        let holds_data = |Table { offset_bytes, length_bytes }: Table| {
+        let holds_more = |Table { offset_bytes, length_bytes }: Table| {
             let (start, end) = (offset_bytes >> bits, offset_bytes.saturating_add(length_bytes).div_ceil(1 << bits));
-            (start.max(counts.window().start)..end.min(counts.window().end)).any(is_data)
+            let mut clusters = start.max(counts.window().start)..end.min(counts.window().end);
+            clusters.any(|cluster| is_data(cluster) || counts.has(cluster, TWICE))
         };
-        self.l1_holds_data |= holds_data(self.header.l1);
+        self.l1_holds_more |= holds_more(self.header.l1);
         for snapshot in self.snapshots.iter_mut().filter(|snapshot| snapshot.is_sound) {
-            snapshot.holds_data |= holds_data(snapshot.table);
+            snapshot.holds_more |= holds_more(snapshot.table);
         }
     }
 
-    /// Whether data lie where a table of entries does.
-    fn is_data_too(&mut self, table: u64) -> bool {
+    /// Whether something else lies where a table of entries does.
+    fn holds_more(&mut self, table: u64) -> bool {
         let cluster = table >> self.header.cluster_bits;
-        let is_l1 = table == self.header.l1.offset_bytes && self.l1_holds_data;
+        let is_l1 = table == self.header.l1.offset_bytes && self.l1_holds_more;
         is_l1 || self.tables.within(cluster..cluster + 1).first().is_some_and(|table| table.holds_data())
     }
 
@@ -318,7 +319,7 @@ impl<'a> Census<'a> {
     }
 
     fn judge_mark(&mut self, what: &str, table: u64, reference: &Reference, users: u64) -> io::Result<()> {
-        if !self.mends_marks || self.is_data_too(table) {
+        if !self.mends_marks || self.holds_more(table) {
             let refcount = if reference.is_copied() { "is not" } else { "is" };
             self.corrupt_for(users, &format!("{what} refcount {refcount} 1"));
             return Ok(());
@@ -448,7 +449,7 @@ impl<'a> Census<'a> {
     fn forget_place(&mut self, reference: &Reference, table: u64, users: UsedTable) -> io::Result<Judged> {
         let Reference { index, entry, offset_bytes, .. } = *reference;
         let what = format!("offset={offset_bytes:x}: Preallocated cluster is not properly aligned; L2 entry corrupted");
-        if self.mends_marks && !self.is_data_too(table) {
+        if self.mends_marks && !self.holds_more(table) {
             let without = entry & !(OFFSET_MASK | COPIED);
             self.file.write(&without.to_be_bytes(), table + index as u64 * Layout::of(self.header).entry_bytes())?;
             self.report.corruptions_fixed += 1;

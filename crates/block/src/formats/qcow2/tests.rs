@@ -12,6 +12,7 @@ mod many_sharers;
 mod missing;
 mod mistaken_tables;
 mod power_cut;
+mod repaired;
 mod runs;
 mod sparse_parts;
 mod twins;

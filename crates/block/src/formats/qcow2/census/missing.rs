@@ -28,7 +28,8 @@ pub(in crate::formats::qcow2) struct Zeroed {
 impl Census<'_> {
     /// Makes zeros of what the tables that were counted lead to, all or the rest of which is missing. Of an image that
     /// cannot say that, entries stay: over a backing file, in one of version 2, and for a whole L2 table, which is also
-    /// left where a data file may well have what the table was for. So does what is in a table that is data, too.
+    /// left where a data file may well have what the table was for. So does what is in a table that is something else,
+    /// too.
     pub(in crate::formats::qcow2) fn zero_missing(&mut self) -> io::Result<Zeroed> {
         let mut zeroed = Zeroed::default();
         self.tables.forget_seen();
@@ -44,7 +45,7 @@ impl Census<'_> {
             }
         }
         self.tell_range(&mut zeroed);
-        let is_table_alone = |snapshot: &NamedTable| snapshot.is_sound && !snapshot.holds_data;
+        let is_table_alone = |snapshot: &NamedTable| snapshot.is_sound && !snapshot.holds_more;
         for snapshot in self.snapshots.clone().into_iter().filter(is_table_alone) {
             for table in references::in_l1(self.file, self.header, snapshot.table) {
                 let table = table?;
@@ -90,7 +91,7 @@ impl Census<'_> {
         start: Option<u64>,
         zeroed: &mut Zeroed,
     ) -> io::Result<()> {
-        if self.header.backing.is_some() || self.header.data_file.is_some() || self.is_data_too(l1.offset_bytes) {
+        if self.header.backing.is_some() || self.header.data_file.is_some() || self.holds_more(l1.offset_bytes) {
             return Ok(());
         }
         self.file.write(&[0; 8], l1.offset_bytes + table.index as u64 * 8)?;
@@ -102,7 +103,7 @@ impl Census<'_> {
     /// Of the L2 table at an offset, which is for the disk from `start` on, or for snapshots.
     fn zero_l2_entries(&mut self, table: u64, start: Option<u64>, zeroed: &mut Zeroed) -> io::Result<()> {
         let layout = Layout::of(self.header);
-        if self.header.version < 3 && self.header.backing.is_some() || self.is_data_too(table) {
+        if self.header.version < 3 && self.header.backing.is_some() || self.holds_more(table) {
             return Ok(());
         }
         for reference in references::in_l2(self.file, self.header, table) {

@@ -20,7 +20,7 @@ const DISK_BYTES: u64 = 128 << 10;
 
 /// Another number in the place of one.
 #[derive(Clone, Debug, TypeGenerator)]
-enum Spoil {
+pub(super) enum Spoil {
     Byte {
         index: u16,
         at: u8,
@@ -50,13 +50,13 @@ enum Spoil {
     },
 }
 
-struct Sample {
+pub(super) struct Sample {
     bytes: Vec<u8>,
-    cluster_bytes: u64,
+    pub(super) cluster_bytes: u64,
     /// Where eight bytes are that say something.
     numbers: Vec<usize>,
     /// What opens it, if it is encrypted.
-    key: Option<KeyFile>,
+    pub(super) key: Option<KeyFile>,
 }
 
 fn samples() -> &'static [Sample] {
@@ -71,6 +71,12 @@ fn samples() -> &'static [Sample] {
             sample(4096, new, Some(encryption())),
         ]
     })
+}
+
+/// One of them; the encrypted one seldom: it takes a millisecond to be opened.
+pub(super) fn chosen(which: u8) -> &'static Sample {
+    let (samples, which) = (samples(), usize::from(which));
+    &samples[if which % 16 == 15 { samples.len() - 1 } else { which % (samples.len() - 1) }]
 }
 
 /// The one that is opened soonest: few iterations, and little key material.
@@ -127,7 +133,7 @@ fn sample(cluster_bytes: u32, features: Qcow2Features, encryption: Option<NewLuk
     Sample { bytes, cluster_bytes: cluster_bytes.into(), numbers, key }
 }
 
-fn allowed(key: Option<&KeyFile>) -> AllowedDirectories {
+pub(super) fn allowed(key: Option<&KeyFile>) -> AllowedDirectories {
     AllowedDirectories::none().with_key(key.cloned())
 }
 
@@ -136,7 +142,7 @@ fn open(path: &Path, read_only: bool, key: Option<&KeyFile>) -> Result<Qcow2Disk
 }
 
 impl Sample {
-    fn spoiled(&self, spoils: &[Spoil]) -> Vec<u8> {
+    pub(super) fn spoiled(&self, spoils: &[Spoil]) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         let at = |index: u16| self.numbers[usize::from(index) % self.numbers.len()];
         for spoil in spoils {
@@ -213,9 +219,7 @@ fn fuzz_an_image_of_any_kind_is_refused_or_stays_in_order() {
     let directory = blockyard_fuzz::memory_directory().unwrap();
     let path = directory.path().join("image");
     blockyard_fuzz::check!(400).with_type::<(u8, Vec<Spoil>)>().for_each(|(which, spoils)| {
-        let (samples, which) = (samples(), usize::from(*which));
-        // The encrypted one seldom: it takes a millisecond to be opened.
-        let sample = &samples[if which % 16 == 15 { samples.len() - 1 } else { which % (samples.len() - 1) }];
+        let sample = chosen(*which);
         let key = sample.key.as_ref();
         let bytes = sample.spoiled(spoils);
         windows::agree(&bytes, &path);
