@@ -28,14 +28,6 @@ pub struct CheckReport {
     pub image_end_bytes: u64,
 }
 
-impl CheckReport {
-    /// Adds what another part of a repair has put right.
-    pub(super) fn add_fixed(&mut self, part: &Self) {
-        self.corruptions_fixed += part.corruptions_fixed;
-        self.leaks_fixed += part.leaks_fixed;
-    }
-}
-
 /// What a check may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Repair {

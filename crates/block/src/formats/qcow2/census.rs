@@ -69,6 +69,13 @@ struct NamedTable {
     holds_more: bool,
 }
 
+impl NamedTable {
+    /// One that may be looked into, as far as is known.
+    fn of(table: Table, users: u64) -> Self {
+        Self { table, users, is_sound: true, holds_more: false }
+    }
+}
+
 pub(super) struct Census<'a> {
     file: &'a WritableFile,
     header: &'a Header,
@@ -287,14 +294,16 @@ impl<'a> Census<'a> {
                 table.set_holds_data();
             }
         }
-        let holds_more = |Table { offset_bytes, length_bytes }: Table| {
+        let holds_more = |NamedTable { table: Table { offset_bytes, length_bytes }, users, .. }: NamedTable| {
             let (start, end) = (offset_bytes >> bits, offset_bytes.saturating_add(length_bytes).div_ceil(1 << bits));
             let mut clusters = start.max(counts.window().start)..end.min(counts.window().end);
-            clusters.any(|cluster| is_data(cluster) || counts.has(cluster, TWICE))
+            // The first cluster of one that several snapshots share is said to be in use twice for that.
+            let is_shared = |cluster: u64| users > 1 && cluster == start;
+            clusters.any(|cluster| is_data(cluster) || (counts.has(cluster, TWICE) && !is_shared(cluster)))
         };
-        self.l1_holds_more |= holds_more(self.header.l1);
+        self.l1_holds_more |= holds_more(NamedTable::of(self.header.l1, 1));
         for snapshot in self.snapshots.iter_mut().filter(|snapshot| snapshot.is_sound) {
-            snapshot.holds_more |= holds_more(snapshot.table);
+            snapshot.holds_more |= holds_more(*snapshot);
         }
     }
 

@@ -49,6 +49,8 @@ pub(super) const SIZE_AT: u64 = 24;
 pub(super) const ENCRYPTION_AT: u64 = 32;
 /// Where the L1 table's entries and its offset are.
 pub(super) const L1_AT: u64 = 36;
+/// What an image has whose header says of its refcounts what nobody can use, or nothing.
+pub(super) const NO_REFCOUNT_TABLE: &str = "no refcount table, or one where none can be";
 /// Where the refcount table's offset and its clusters are.
 pub(super) const REFCOUNTS_AT: u64 = 48;
 /// Where the number of snapshots and their table's offset are.
@@ -213,17 +215,22 @@ impl Header {
         unless_looked_at(l1.check("L1 table", cluster_bytes, file_bytes))?;
         let refcount_clusters = u64::from(fields.u32_at(56));
         let refcounts = Table { offset_bytes: fields.u64_at(48), length_bytes: refcount_clusters * cluster_bytes };
-        // Who only reads needs none, and a check counts what is missing of them, and writes them anew: all of them,
-        // where no table can be.
-        let is_no_table = || refcounts.check("refcount table", cluster_bytes, DISK_MAX_BYTES).is_err();
         let refcounts = match purpose {
+            Purpose::Look => refcounts,
             Purpose::Use => {
-                let within = refcounts.check("refcount table", cluster_bytes, file_bytes);
-                within.map_err(|problem| format!("{problem}: repair it with {}", Remedy::RepairImage))?;
+                let checked = match refcount_clusters {
+                    0 => Err("is damaged: it has no refcount table".to_owned()),
+                    _ => refcounts.check("refcount table", cluster_bytes, file_bytes),
+                };
+                checked.map_err(|problem| format!("{problem}: repair it with {}", Remedy::RepairImage))?;
                 refcounts
             }
-            Purpose::Read | Purpose::Check if is_no_table() => Table::default(),
-            Purpose::Read | Purpose::Check | Purpose::Look => refcounts,
+            // Who only reads needs none, and a check counts what is missing of them, and writes them anew: all of them,
+            // where no table can be. But one within a cluster says that clusters may be smaller than is said.
+            Purpose::Read | Purpose::Check => match refcounts.check("refcount table", cluster_bytes, DISK_MAX_BYTES) {
+                Err(_) if refcounts.offset_bytes.is_multiple_of(cluster_bytes) => Table::default(),
+                checked => checked.map(|()| refcounts)?,
+            },
         };
         let header_bytes = if version == 3 { fields.u32_at(100) as usize } else { HEADER_V2_BYTES };
         if header_bytes < length || header_bytes > first.len() || !header_bytes.is_multiple_of(8) {
@@ -294,7 +301,8 @@ impl Header {
         1 << self.cluster_bits
     }
 
-    /// Whether its table of refcounts ends within a file of so many bytes, of which the last cluster may be cut off.
+    /// Whether its table of refcounts ends within a file of so many bytes, of which the last cluster may be cut off; so
+    /// does none.
     pub(super) fn has_refcount_table_in(&self, file_bytes: u64) -> bool {
         let Table { offset_bytes, length_bytes } = self.refcounts;
         length_bytes == 0 || offset_bytes + length_bytes <= file_bytes.next_multiple_of(self.cluster_bytes())

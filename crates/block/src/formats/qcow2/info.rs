@@ -2,7 +2,7 @@
 
 use super::bitmaps::{self, Bitmap};
 use super::encryption::{self, Qcow2Encryption};
-use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2};
+use super::header::{Header, INCOMPATIBLE_CORRUPT, INCOMPATIBLE_DIRTY, INCOMPATIBLE_EXTENDED_L2, NO_REFCOUNT_TABLE};
 use super::own_file::{image_file, parse_header};
 use super::references::{self, Reference};
 use super::snapshots::{self, Qcow2Snapshot};
@@ -145,7 +145,7 @@ fn behind_the_end(file: &WritableFile, header: &Header) -> io::Result<Option<Str
     let end = file.length_bytes().next_multiple_of(header.cluster_bytes());
     let is_behind = |found: &Reference| found.is_used() && found.offset_bytes >= end;
     if header.refcounts.length_bytes == 0 {
-        return Ok(Some("it has no refcount table, or one where none can be".to_owned()));
+        return Ok(Some(format!("it has {NO_REFCOUNT_TABLE}")));
     }
     if !header.has_refcount_table_in(file.length_bytes()) {
         let at = header.refcounts.offset_bytes;

@@ -119,17 +119,13 @@ impl Qcow2Check {
     pub fn run(&mut self, repair: Repair, tell: &mut dyn FnMut(&str)) -> Result<CheckReport, ImageError> {
         let marks = self.header.incompatible & INCOMPATIBLE_MARKS;
         let zeroed = if repair == Repair::All && self.salvages { self.zero_missing(tell)? } else { Zeroed::default() };
-        let (repair, mut fixed) = self.with_refcount_table(repair, tell)?;
-        let mut copied = 0;
-        match repair {
-            Repair::All => copied = self.repair_with_copies(&mut fixed, tell)?,
-            _ => fixed.add_fixed(&self.repair(repair, tell)?),
-        }
-        fixed.corruptions_fixed += copied + zeroed.entries + zeroed.external_entries;
+        let (repair, rebuilt) = self.with_refcount_table(repair, tell)?;
+        let mut fixed = self.repair(repair, true, tell)?;
+        fixed.corruptions += rebuilt + zeroed.entries + zeroed.external_entries;
         let mut report = self.finish(repair, &fixed, tell)?;
         report.zeroed_bytes = zeroed.bytes;
         // What else is wrong is as it was; but whoever finds no refcount of a copy gives it out again.
-        if report.corruptions > 0 && copied > 0 && !self.count(Repair::None, &mut |_| ())?.lacks_refcounts {
+        if report.corruptions > 0 && fixed.copied > 0 && !self.count(Repair::None, &mut |_| ())?.lacks_refcounts {
             self.set_marks(marks).map_err(|error| self.failed("write to", error))?;
         }
         Ok(report)
@@ -137,13 +133,14 @@ impl Qcow2Check {
 
     /// The same, and a cluster that has two uses keeps them: for who does not ask what becomes of them.
     pub(super) fn run_without_copies(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
-        let (repair, mut fixed) = self.with_refcount_table(repair, tell)?;
-        fixed.add_fixed(&self.repair(repair, tell)?);
+        let (repair, rebuilt) = self.with_refcount_table(repair, tell)?;
+        let mut fixed = self.repair(repair, false, tell)?;
+        fixed.corruptions += rebuilt;
         self.finish(repair, &fixed, tell)
     }
 
     /// Counts what there is after a repair that has fixed something, and says that it is in order, if it is.
-    fn finish(&mut self, repair: Repair, fixed: &CheckReport, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
+    fn finish(&mut self, repair: Repair, fixed: &Fixed, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
         let Counted { mut report, compressed_entries, .. } = self.count(Repair::None, tell)?;
         self.compressed_entries = compressed_entries;
         // What does not decompress is damage, too, and the mark keeps others from writing to it.
@@ -153,7 +150,8 @@ impl Qcow2Check {
         if repair == Repair::All && report.corruptions == 0 && is_whole() {
             self.set_marks(0).map_err(|error| self.failed("write to", error))?;
         }
-        report.add_fixed(fixed);
+        report.corruptions_fixed = fixed.corruptions + fixed.copied;
+        report.leaks_fixed = fixed.leaks;
         Ok(report)
     }
 
@@ -175,33 +173,55 @@ impl Qcow2Check {
             .map_err(|error| self.failed("check", error))
     }
 
-    /// What of a repair can be done, as refcounts have a place in the file, or have got one, which is told; and what
-    /// that has fixed. Without one, nothing is: what the rest of the file says of them is not known.
-    fn with_refcount_table(&mut self, repair: Repair, tell: Tell<'_>) -> Result<(Repair, CheckReport), ImageError> {
-        let rebuilt = CheckReport { corruptions_fixed: 1, ..CheckReport::default() };
+    /// What of a repair can be done, as refcounts are nowhere outside of the file, or no longer, which is told; and how
+    /// many corruptions that was. Else nothing is: what the rest of the file says of them is not known.
+    fn with_refcount_table(&mut self, repair: Repair, tell: Tell<'_>) -> Result<(Repair, u64), ImageError> {
         match repair {
-            _ if self.header.has_refcount_table_in(self.file.length_bytes()) => Ok((repair, CheckReport::default())),
-            Repair::All if self.rebuild_refcounts(tell)? => Ok((repair, rebuilt)),
-            _ => Ok((Repair::None, CheckReport::default())),
+            _ if self.header.has_refcount_table_in(self.file.length_bytes()) => Ok((repair, 0)),
+            Repair::All if self.rebuild_refcounts(tell)? => Ok((repair, 1)),
+            _ => Ok((Repair::None, 0)),
         }
     }
 
-    fn repair(&mut self, repair: Repair, tell: Tell<'_>) -> Result<CheckReport, ImageError> {
+    /// Repairs what it may; `makes_copies`: all, with copies of what the disk uses twice.
+    fn repair(&mut self, repair: Repair, makes_copies: bool, tell: Tell<'_>) -> Result<Fixed, ImageError> {
+        let mut fixed = Fixed::default();
         if repair == Repair::None {
-            return Ok(CheckReport::default());
+            return Ok(fixed);
         }
+        let makes_copies = makes_copies && repair == Repair::All;
+        let mut made = if makes_copies { self.make_copies(tell)? } else { Ok(0) };
+        fixed.copied = *made.as_ref().unwrap_or(&0);
         let first = self.count(repair, &mut only_repairs(tell))?;
-        let mut fixed = first.report;
+        (fixed.corruptions, fixed.leaks) = (first.report.corruptions_fixed, first.report.leaks_fixed);
         let mends_marks = match repair {
             Repair::All if first.lacks_refcounts => {
                 let is_rebuilt = self.rebuild_refcounts(tell)?;
-                fixed.corruptions_fixed += u64::from(is_rebuilt);
+                fixed.corruptions += u64::from(is_rebuilt);
+                // The old ones may have been in the way of copies, which the new ones do not count.
+                if is_rebuilt && makes_copies {
+                    made = self.make_copies(tell)?;
+                    if let Ok(more @ 1..) = made {
+                        fixed.copied += more;
+                        self.count(repair, &mut |_| ())?;
+                    }
+                }
                 is_rebuilt
             }
             Repair::All => true,
             // Of what has one use alone from now on.
-            _ => fixed.corruptions == 0 && fixed.leaks_fixed > 0,
+            _ => fixed.corruptions == 0 && fixed.leaks > 0,
         };
+        match made {
+            Ok(_) => (),
+            Err(Stop::TooMany) => tell(
+                "clusters have so many uses that copies for all would take more room than the image has: convert it",
+            ),
+            Err(_) => tell(
+                "clusters that have two uses get no copies, as something leads behind the end of the file, where these \
+                 would be, or cannot be looked into: convert it",
+            ),
+        }
         if mends_marks {
             // A mark that says more than its refcount is worse than none.
             self.file.barrier().map_err(|error| self.failed("repair", error))?;
@@ -209,7 +229,7 @@ impl Qcow2Check {
             let mut census = self.census(repair, &mut tell_repairs)?;
             census.mends_marks = true;
             census.take().map_err(|error| self.failed("repair", error))?;
-            fixed.corruptions_fixed += census.report.corruptions_fixed;
+            fixed.corruptions += census.report.corruptions_fixed;
         }
         self.file.sync().map_err(|error| self.failed("repair", error))?;
         Ok(fixed)
@@ -328,38 +348,6 @@ impl Qcow2Check {
         Ok(end.max(end_bytes.div_ceil(self.header.cluster_bytes())))
     }
 
-    /// Repairs all, with copies of what the disk uses twice: how many entries lead there now. What else it fixes is
-    /// added to `fixed`.
-    fn repair_with_copies(&mut self, fixed: &mut CheckReport, tell: Tell<'_>) -> Result<u64, ImageError> {
-        let refcounts = self.header.refcounts;
-        let mut made = self.make_copies(tell)?;
-        let mut copied = *made.as_ref().unwrap_or(&0);
-        fixed.add_fixed(&self.repair(Repair::All, tell)?);
-        // What was in the way of copies may have been refcounts, which are elsewhere now.
-        if self.header.refcounts != refcounts || matches!(made, Err(Stop::InTheWay)) {
-            made = self.make_copies(tell)?;
-            if let Ok(more @ 1..) = made {
-                copied += more;
-                fixed.add_fixed(&self.repair(Repair::All, tell)?);
-            }
-        }
-        match made {
-            Err(Stop::TooMany) => {
-                tell(
-                    "clusters have so many uses that copies for all would take more room than the image has: convert it",
-                );
-            }
-            Err(_) => {
-                tell(
-                    "clusters that have two uses get no copies, as something leads behind the end of the file, where these \
-                     would be, or cannot be looked into: convert it",
-                );
-            }
-            Ok(_) => (),
-        }
-        Ok(copied)
-    }
-
     /// How many entries lead to copies now, or why there are none: no failure.
     fn make_copies(&mut self, tell: Tell<'_>) -> Result<Result<u64, Stop>, ImageError> {
         let mut made = copies::needed(&self.file, &self.header);
@@ -425,6 +413,14 @@ pub(super) enum InTheWay {
     Unknown,
     /// Something that is missing is to be where they would be.
     Missing,
+}
+
+/// How much a repair has put right; what leads to copies now is no other corruption.
+#[derive(Default)]
+struct Fixed {
+    corruptions: u64,
+    leaks: u64,
+    copied: u64,
 }
 
 /// What of a count is kept.

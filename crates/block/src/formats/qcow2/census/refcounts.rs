@@ -2,6 +2,7 @@
 
 use super::{Census, IS_SHARED};
 use crate::formats::Repair;
+use crate::formats::qcow2::header::NO_REFCOUNT_TABLE;
 use crate::formats::qcow2::known_tables::KnownTables;
 use crate::formats::qcow2::refblock::Refblock;
 use crate::formats::qcow2::references::{self, Reference};
@@ -12,6 +13,9 @@ use std::ops::Range;
 impl Census<'_> {
     /// Which blocks of refcounts can be used.
     pub(super) fn look_at_refblocks(&mut self) -> io::Result<()> {
+        if self.header.refcounts.length_bytes == 0 {
+            (self.tell)(&format!("NOTE the image has {NO_REFCOUNT_TABLE}"));
+        }
         let mut known = KnownTables::new(self.header.refcounts.length_bytes / 8);
         for refblock in references::in_refcount_table(self.file, self.header) {
             let refblock = refblock?;

@@ -84,7 +84,7 @@ impl Census<'_> {
                 self.is_incomplete = true;
                 self.corrupt(&format!("a table at {offset_bytes:#x} has {length_bytes} bytes, which is too large"));
             } else {
-                named.push(NamedTable { table, users, is_sound: true, holds_more: false });
+                named.push(NamedTable::of(table, users));
                 if offset_bytes.is_multiple_of(self.header.cluster_bytes()) {
                     end_bytes = offset_bytes.saturating_add(length_bytes);
                 }
@@ -151,7 +151,7 @@ impl Census<'_> {
 
     /// Finds the L2 tables that lie in the file, each with how many use it.
     fn look_at_l1_tables(&mut self) -> io::Result<()> {
-        let own = NamedTable { table: self.header.l1, users: 1, is_sound: true, holds_more: false };
+        let own = NamedTable::of(self.header.l1, 1);
         let snapshots = self.snapshots.clone().into_iter().filter(|snapshot| snapshot.is_sound);
         for (named, is_active) in once((own, true)).chain(snapshots.map(|snapshot| (snapshot, false))) {
             for reference in references::in_l1(self.file, self.header, named.table) {
