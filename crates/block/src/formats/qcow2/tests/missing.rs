@@ -221,6 +221,30 @@ fn an_image_with_half_a_refcount_table_is_whole_after_one_repair() {
     assert!(fs::read(&path).unwrap() == bytes, "it has changed");
 }
 
+/// What two snapshots share is theirs alone: that it has two uses is no reason to leave what is missing of it.
+#[test]
+fn what_is_missing_of_snapshots_that_share_a_table_becomes_zeros() {
+    let directory = blockyard_fuzz::memory_directory().unwrap();
+    let path = image(directory.path(), Qcow2Features::default(), 0);
+    for name in ["one", "another"] {
+        Qcow2Disk::make_snapshot(&open_to_change(&path), name, &AllowedDirectories::none()).unwrap();
+    }
+    let mut bytes = fs::read(&path).unwrap();
+    let end = bytes.len() as u64;
+    let table = number(&bytes, 64);
+    // Each entry begins with where its L1 table is, and takes 72 bytes or a few more.
+    let (first, mut second) = (number(&bytes, table), table + 64);
+    while number(&bytes, second) == 0 || number(&bytes, second) % CLUSTER_BYTES != 0 {
+        second += 8;
+    }
+    bytes.copy_within(table as usize..table as usize + 8, second as usize);
+    bytes[first as usize..][..8].copy_from_slice(&(end + (1 << 20)).to_be_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let report = salvaged(&path, Repair::All);
+    assert!(report.zeroed_bytes > 0 && report.missing == 0, "{report:?}");
+    assert_eq!(number(&fs::read(&path).unwrap(), first), 0);
+}
+
 /// A table that is data of the disk as well, and one in the place of another kind of table, are not made others.
 #[test]
 fn a_table_with_another_use_is_left_alone() {
