@@ -232,11 +232,9 @@ fn what_is_missing_of_snapshots_that_share_a_table_becomes_zeros() {
     let mut bytes = fs::read(&path).unwrap();
     let end = bytes.len() as u64;
     let table = number(&bytes, 64);
-    // Each entry begins with where its L1 table is, and takes 72 bytes or a few more.
-    let (first, mut second) = (number(&bytes, table), table + 64);
-    while number(&bytes, second) == 0 || number(&bytes, second) % CLUSTER_BYTES != 0 {
-        second += 8;
-    }
+    // An entry begins with where its L1 table is, and has 40 bytes, 24 more, an id of one, its name, and zeros.
+    let (first, second) = (number(&bytes, table), table + 72);
+    assert!(number(&bytes, second).is_multiple_of(CLUSTER_BYTES) && number(&bytes, second) > first);
     bytes.copy_within(table as usize..table as usize + 8, second as usize);
     bytes[first as usize..][..8].copy_from_slice(&(end + (1 << 20)).to_be_bytes());
     fs::write(&path, &bytes).unwrap();
