@@ -415,7 +415,7 @@ pub(super) enum InTheWay {
     Missing,
 }
 
-/// How much a repair has put right; what leads to copies now is no other corruption.
+/// How much a repair has put right: corruptions, `copied` of them apart, as entries lead to copies now, and leaks.
 #[derive(Default)]
 struct Fixed {
     corruptions: u64,
