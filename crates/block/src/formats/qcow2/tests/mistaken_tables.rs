@@ -121,13 +121,17 @@ fn a_snapshot_that_is_lost_keeps_what_it_had() {
     let directory = blockyard_fuzz::memory_directory().unwrap();
     let (path, bytes) = image(directory.path(), true);
     let snapshots = number(&bytes, 64) as usize;
-    for repair in [Repair::None, Repair::Leaks, Repair::All] {
-        let mut bytes = bytes.clone();
-        bytes[snapshots..][..512].fill(0);
-        fs::write(&path, &bytes).unwrap();
-        let (report, said) = run(&path, repair, false);
-        assert!(report.corruptions > 0 && report.leaks_fixed == 0, "{repair:?}: {report:?}");
-        assert!(said.contains("zeros in the place of a snapshot"), "{said}");
+    // Its date is all that something else than zeros says then.
+    for (value, what) in [(0, "zeros"), (0xff, "something else")] {
+        for repair in [Repair::None, Repair::Leaks, Repair::All] {
+            let mut bytes = bytes.clone();
+            bytes[snapshots..][..512].fill(0);
+            bytes[snapshots + 16..][..8].fill(value);
+            fs::write(&path, &bytes).unwrap();
+            let (report, said) = run(&path, repair, false);
+            assert!(report.corruptions > 0 && report.leaks_fixed == 0, "{repair:?}: {report:?}");
+            assert!(said.contains(&format!("{what} in the place of a snapshot")), "{said}");
+        }
     }
 }
 
