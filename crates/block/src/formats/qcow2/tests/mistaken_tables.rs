@@ -65,7 +65,7 @@ fn shown(path: &Path) -> Vec<Option<Vec<u8>>> {
     clusters.map(|offset| read_bytes(&disk, offset..offset + CLUSTER_BYTES).ok()).collect()
 }
 
-fn run(path: &Path, repair: Repair, salvages: bool) -> (CheckReport, String) {
+pub(super) fn run(path: &Path, repair: Repair, salvages: bool) -> (CheckReport, String) {
     let mut check = Qcow2Check::open(&open_to_change(path), true).unwrap();
     if salvages {
         check.salvage();
